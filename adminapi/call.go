@@ -48,8 +48,8 @@ func CallJSON(ctx context.Context, client *http.Client, method, name, url string
 	return nil
 }
 
-// lost adds to the error of a lost answer that the request may have taken effect, unless it was a
-// GET.
+// lost adds to the error of a lost answer that the request may have taken effect. A GET has no
+// effect.
 func lost(method string, err error) error {
 	if method == http.MethodGet {
 		return err

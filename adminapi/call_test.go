@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// What a server was asked to do, and did not say that it has not done, may have been done.
-// node is what the other server tells of.
+// A call without an answer may have taken effect, unless the server has refused it. node is the
+// other server's answer.
 type node struct {
 	Node string `json:"node"`
 }

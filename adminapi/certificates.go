@@ -48,7 +48,7 @@ const (
 type ClusterCertificates struct {
 	From     string                         `json:"from"`
 	CA       exchange.Status                `json:"ca"`
-	CAs      []credentials.CertificateInfo  `json:"cas"` // that are believed; the first one of each name issues
+	CAs      []credentials.CertificateInfo  `json:"cas"` // trusted; the first one of each name issues
 	Nodes    []credentials.NodeCertificates `json:"nodes"`
 	Warnings []string                       `json:"warnings,omitempty"`
 }
@@ -274,8 +274,8 @@ func isMaster(r *http.Request) bool {
 		r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && clusterusers.HasMasters(r.TLS.PeerCertificates[0].Subject.Organization)
 }
 
-// locksOut reports whether an exchange of the CA makes the certificate void by which the caller is
-// known. A certificate beside a bearer token names somebody else, or is not needed.
+// locksOut reports whether an exchange of the CA makes the caller's certificate void. A certificate
+// beside a bearer token names another user, or is not needed.
 func (s *Certificates) locksOut(r *http.Request) bool {
 	who, ok := request.UserFrom(r.Context())
 	if !ok || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {

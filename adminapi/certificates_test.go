@@ -40,8 +40,8 @@ func (e *exchanges) Apply(_ context.Context, r exchange.Request) (exchange.Statu
 	return exchange.Status{}, nil
 }
 
-// TestAnExchangeLocksNobodyOut: a caller whose own certificate ends with the beginning of the
-// exchange is refused with the way out, unless that is wanted.
+// TestAnExchangeLocksNobodyOut: a caller's own certificate would end with the start of the
+// exchange. The request is refused, with the remedy, unless the caller insists.
 func TestAnExchangeLocksNobodyOut(t *testing.T) {
 	personal, recorded := &x509.Certificate{Subject: pkix.Name{CommonName: "ann"}}, &x509.Certificate{Subject: pkix.Name{CommonName: "barque:admin"}}
 	for what, c := range map[string]struct {
@@ -101,8 +101,9 @@ func TestAnOrderNamesItsExchange(t *testing.T) {
 	}
 }
 
-// TestWhoBringsACA: whoever brings a CA has its key, and can make itself a member of system:masters
-// for ever. So barque:admins, whose rights end with a binding or a revocation, may not.
+// TestWhoBringsACA: an operator with a CA has its key, and can issue itself certificates of
+// system:masters for ever. So it is not allowed for barque:admins, whose rights end with a binding
+// or a revocation.
 func TestWhoBringsACA(t *testing.T) {
 	const good = `{"chain":"Y2hhaW4=","key":"a2V5"}`
 	for name, c := range map[string]struct {

@@ -20,9 +20,9 @@ import (
 )
 
 // EncryptionPath answers with an EncryptionAnswer, which has the datakeys.Status of the encryption
-// of objects in the store. POST takes the parameters "change", a datakeys.Change, any number of
-// "resource" to encrypt besides those that are, and of "decrypt" to take out, and the flag
-// "dryRun". It is for administrators only.
+// of objects in the store. POST is for administrators only. Its parameters are "change", a
+// datakeys.Change, and the flag "dryRun". "resource" adds a resource to encrypt and "decrypt"
+// removes one; both can be repeated.
 const EncryptionPath = "/barque/v1/encryption"
 
 // EncryptionAnswer is the answer to GET and POST.
@@ -93,8 +93,9 @@ func (e *Encryption) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	extra.Answer(w, status, answer)
 }
 
-// byLeader passes a request for the status on to the leader, which alone knows how far it is with
-// the objects. It returns false if this server is to answer: also if the leader does not.
+// byLeader passes a request for the status on to the leader, the only server that knows the
+// progress over the objects. It returns false if this server must answer, also after a failure of
+// the leader.
 func (e *Encryption) byLeader(w http.ResponseWriter, r *http.Request) bool {
 	name, known := e.Leader()
 	if !known || name == e.Relay.self || r.Header.Get(relayedHeader) != "" {

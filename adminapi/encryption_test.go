@@ -71,8 +71,7 @@ func TestTheLeaderTellsHowFarItIs(t *testing.T) {
 	}
 }
 
-// TestOrder: a resource that is mistyped is refused, and what is to be decrypted has its own
-// parameter.
+// TestOrder: an unknown resource is refused, and resources to decrypt have their own parameter.
 func TestOrder(t *testing.T) {
 	resolve := func(_ context.Context, name string) (string, error) {
 		switch name {

@@ -85,7 +85,7 @@ func FileSizes(dataDir string) string {
 	return out.String()
 }
 
-// volumeOf returns the file system of a directory; nil when the kernel does not tell.
+// volumeOf returns the file system of a directory; nil when the kernel returns an error.
 func volumeOf(dir string) *clusterstatus.VolumeStatus {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(dir, &fs); err != nil {
@@ -133,7 +133,7 @@ type page struct {
 func (p *page) Header() http.Header { return p.header }
 func (p *page) WriteHeader(int)     {}
 
-// buildText tells which program this is.
+// buildText describes the build of this program.
 func buildText() string {
 	text := fmt.Sprintf("barque %s, Kubernetes %s, %s on %s/%s\n", version.String(), version.Kubernetes, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	if info, ok := debug.ReadBuildInfo(); ok {

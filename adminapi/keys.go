@@ -10,9 +10,9 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// KeysPath answers with a KeysAnswer, which has the keyring.Status of the gossip keys. POST takes
-// the parameter "change", rotate or undo, and the flags "force" and "dryRun", for administrators
-// only. RBAC controls who may GET.
+// KeysPath answers with a KeysAnswer, which has the keyring.Status of the gossip keys. RBAC
+// controls the right to GET. POST is for administrators only. It takes the parameter "change",
+// rotate or undo, and the flags "force" and "dryRun".
 const KeysPath = "/barque/v1/keys"
 
 // KeysAnswer is the answer to GET and POST.

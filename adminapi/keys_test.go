@@ -8,8 +8,8 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// TestKeysAnswerTellsItsEnd: what was begun goes on, also when nothing more can be read; what was
-// not proposed did not.
+// TestKeysAnswerTellsItsEnd: a change that began goes on, also when its state cannot be read any
+// more. A change that was not proposed does not.
 func TestKeysAnswerTellsItsEnd(t *testing.T) {
 	leaderless := fmt.Errorf("read the state of the gossip keys: %w", &raftstore.LeaderlessError{})
 	for what, c := range map[string]struct {

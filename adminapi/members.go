@@ -16,8 +16,8 @@ import (
 )
 
 // MembersPath, followed by a slash and a server's name, is that member of the store. GET and POST
-// take the parameter "change". GET returns the change's plan. POST makes the change and waits until
-// it is done, for administrators only. RBAC controls who may GET.
+// take the parameter "change". GET returns the change's plan; RBAC controls the right to it. POST
+// makes the change and waits until it is done, for administrators only.
 const MembersPath = "/barque/v1/members"
 
 // MemberChange is a change of a server's place in the store.
@@ -195,8 +195,8 @@ const (
 	leaderLook     = 25 * time.Millisecond
 )
 
-// awaitLeader waits until the server of that name leads, or any server but the former leader if the
-// name is empty. It returns the leader's name.
+// awaitLeader waits until the named server leads; with an empty name, until any server but the
+// former leader leads. It returns the leader's name.
 func awaitLeader(ctx context.Context, store MemberStore, before, name string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, leaderPatience)
 	defer cancel()

@@ -113,7 +113,7 @@ func TestChangeMember(t *testing.T) {
 	}
 }
 
-// by is a request of a user of the group, whom RBAC permits it.
+// by returns a request of a user in the group that RBAC allows.
 func by(group string, r *http.Request) *http.Request {
 	return r.WithContext(request.WithUser(r.Context(), &user.DefaultInfo{Name: "ann", Groups: []string{group}}))
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/barque/barque/membership/join"
 )
 
-// RelayParameter names the server that is to answer a request. Any server relays it, because an
-// operator's machine may reach one server only.
+// RelayParameter names the server for the answer to a request. Any server relays the request,
+// because an operator's machine may reach one server only.
 const RelayParameter = "on"
 
 // relayedHeader marks a request that a server has passed on. It is not passed on again: an address

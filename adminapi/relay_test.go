@@ -14,8 +14,8 @@ import (
 	"github.com/barque/barque/membership/join"
 )
 
-// A server that takes its own address for another one's passes a request on once, and says what is
-// wrong.
+// A server that mistakes its own address for another server's relays a request once, and reports
+// the mistake.
 func TestARelayDoesNotAskItselfForEver(t *testing.T) {
 	var asked atomic.Int64
 	var handler atomic.Pointer[http.HandlerFunc]

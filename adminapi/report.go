@@ -55,7 +55,7 @@ func (r *Report) Observe(ctx context.Context, cluster string, store interface {
 	return &clusterstatus.Observation{Cluster: cluster, From: r.Self, Time: time.Now(), Nodes: nodes, Peers: peers, Joined: r.joined(ctx)}
 }
 
-// joined returns how machines joined, as far as this server knows.
+// joined returns how machines joined, from this server's records.
 func (r *Report) joined(ctx context.Context) map[string]clusterstatus.JoinedStatus {
 	if r.Admissions == nil {
 		return nil
@@ -112,8 +112,7 @@ func (r *Report) JSON(ctx context.Context) []byte {
 	return data
 }
 
-// certificateEnds tells until when the certificates of this server, and the CAs that it believes,
-// are good.
+// certificateEnds returns the ends of this server's certificates and of the CAs that it trusts.
 func (r *Report) certificateEnds() []clusterstatus.CertificateStatus {
 	var out []clusterstatus.CertificateStatus
 	for _, c := range r.Certificates().Certificates {

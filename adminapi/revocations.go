@@ -73,7 +73,7 @@ func revoke(ctx context.Context, book Revocations, order revocation.Order, by st
 	return book.RevokeCertificate(ctx, order.Serial, order.Name, order.Until, by, order.Why)
 }
 
-// guard returns the reason why the order would shut out somebody who is to stay.
+// guard returns the reason why the order would revoke a certificate that is needed.
 func guard(r *http.Request, order revocation.Order, needed func(revocation.Order) error) error {
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		switch own := r.TLS.PeerCertificates[0]; {

@@ -25,8 +25,8 @@ type Tokens interface {
 // maxOrder bounds the size of a token.Order.
 const maxOrder = 16 << 10
 
-// TokensHandler serves token.Path. A server's token is worth as much as the CA's key. So it is for
-// administrators, whatever RBAC says.
+// TokensHandler serves token.Path. It is for administrators, whatever RBAC allows, because a
+// server's token is worth as much as the CA's key.
 func TokensHandler(tokens Tokens, logger *slog.Logger) http.Handler {
 	methods := map[string]http.HandlerFunc{
 		http.MethodGet: func(w http.ResponseWriter, r *http.Request) {

@@ -19,7 +19,7 @@ import (
 )
 
 type fakeTokens struct {
-	made []string // who made one
+	made []string // the users that made a token
 	err  error
 }
 
@@ -30,8 +30,8 @@ func (f *fakeTokens) Create(_ context.Context, spec token.Spec, by string) (toke
 func (f *fakeTokens) List(context.Context) ([]token.Info, error)        { return nil, f.err }
 func (f *fakeTokens) Delete(_ context.Context, id string) (bool, error) { return id == "abcdef", f.err }
 
-// TestTokensAreForAdministrators: whoever is not of system:masters gets and makes none, whatever
-// rights RBAC gives, and no token's secret is logged.
+// TestTokensAreForAdministrators: users outside system:masters list and make no tokens, whatever
+// RBAC allows, and no token's secret is logged.
 func TestTokensAreForAdministrators(t *testing.T) {
 	for name, c := range map[string]struct {
 		groups       []string

@@ -61,7 +61,7 @@ type Recovered struct {
 	Was     string `json:"was"`
 }
 
-// Write tells people the steps that are left.
+// Write prints the remaining steps.
 func (r *Recovered) Write(w io.Writer) error {
 	_, err := fmt.Fprintf(w, `%s is the only server of the new cluster %s now. The remaining steps:
 

@@ -27,8 +27,8 @@ func TestRecoveryWarnsOfTheOneBefore(t *testing.T) {
 	}
 }
 
-// TestInspectRecommendsOneThing: what is told of each directory and what is recommended in the end
-// are of one mind.
+// TestInspectRecommendsOneThing: the line about each directory and the recommendation at the end
+// agree.
 func TestInspectRecommendsOneThing(t *testing.T) {
 	succession := &raftstore.Succession{Cluster: "c", Successor: "new", By: "s9.x"}
 	at := func(name string, index uint64, change func(*Survivor)) Survivor {
@@ -77,8 +77,8 @@ func TestInspectRecommendsOneThing(t *testing.T) {
 	}
 }
 
-// TestConsequencesNameTheLost: the operator is told which servers are given up, in order, and of a
-// cluster that goes on already.
+// TestConsequencesNameTheLost: the consequences name the lost servers in order, and a cluster that
+// already goes on.
 func TestConsequencesNameTheLost(t *testing.T) {
 	members := []raftstore.Member{{Name: "s3", Voter: true}, {Name: "s1", Voter: true, Self: true}, {Name: "s2", Voter: true}}
 	s := Survivor{Name: "s1", DataDir: "/d", Report: &raftstore.Report{ClusterID: "c", Members: members}}

@@ -26,8 +26,8 @@ type Options struct {
 	Keep    int           // how many stay
 	Dir     string
 	KeyFile string // seals them
-	// Unsealed allows scheduled backups without KeyFile. They hold no keys of the cluster, and the
-	// Secrets of applications, in clear or without the key that opens them.
+	// Unsealed allows scheduled backups without KeyFile. They have no keys of the cluster. Secrets
+	// of applications are in clear, or lack the key that opens them.
 	Unsealed bool
 }
 
@@ -64,10 +64,11 @@ type Config struct {
 	// It returns why the cluster could not use it: nothing is restored then. nil checks nothing.
 	CheckRestored func(*raftstore.Item) error
 	// CheckSaved is called with the state and the secrets of a sealed backup before it is written.
-	// It returns why nobody could use it. nil checks nothing.
+	// It returns why the backup would be useless. nil checks nothing.
 	CheckSaved func(view raftstore.View, secrets map[string][]byte) error
 	// Scheduled is called with the outcome of each scheduled backup, for the audit log. file is ""
-	// if there is none. A backup that was made is one also if old ones stay. nil reports to nobody.
+	// without a backup. A backup counts also if the removal of old ones failed. nil reports
+	// nothing.
 	Scheduled func(file string, began time.Time, err error)
 	Logger    *slog.Logger
 	Now       func() time.Time
@@ -173,7 +174,7 @@ func (b *Manager) write(ctx context.Context, w io.Writer, key *backup.Key) (back
 	return backup.Write(w, backup.Source{View: view, Secrets: secrets, About: about}, key)
 }
 
-// errUnusable is returned for a backup that nobody could use.
+// errUnusable is returned for a backup that would be useless.
 var errUnusable = errors.New("the backup would be of no use")
 
 // contents reads the state and the secrets of a backup.

@@ -337,8 +337,8 @@ func TestBackupsOfBeforeARecoveryDoNotCount(t *testing.T) {
 	}
 }
 
-// TestABackupOfTheFuture: the clock was a year ahead when it was made. The next one comes as soon
-// as if it were not there, and is not the one that has to go for it.
+// TestABackupOfTheFuture: the clock was a year ahead when it was made. It neither delays the next
+// backup nor pushes it out.
 func TestABackupOfTheFuture(t *testing.T) {
 	b := newBackups(t, t.TempDir(), &failing{Store: testStore(t, "/a")})
 	b.Options.Every, b.Options.Keep = 24*time.Hour, 1

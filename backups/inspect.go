@@ -9,9 +9,9 @@ import (
 	"github.com/barque/barque/raftstore/backup"
 )
 
-// Inspect verifies the backup in a file: everything, or only the checksums of a sealed one without
-// its key. check is called with each item, and the secrets of a sealed backup; it returns why
-// nobody could use it.
+// Inspect verifies the backup in a file. Of a sealed backup without its key it verifies only the
+// checksums. check is called with each item, and the secrets of a sealed backup. It returns why the
+// backup is useless.
 func Inspect(path, keyText string, check func(secrets map[string][]byte, item *raftstore.Item) error) (*backup.Report, error) {
 	var key *backup.Key
 	if keyText != "" {

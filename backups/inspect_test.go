@@ -12,7 +12,7 @@ import (
 	"github.com/barque/barque/raftstore/backup"
 )
 
-// TestInspect: a backup is verified, and a directory in its place is told from a damaged one.
+// TestInspect: a backup is verified, and a directory has another error than a damaged backup.
 func TestInspect(t *testing.T) {
 	store := raftstore.NewInMemory(raftstore.Options{})
 	defer store.Close()

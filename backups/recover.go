@@ -14,8 +14,8 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// Recovery turns one server, whose cluster has lost its quorum for good, into the first of a new
-// cluster with the old one's data. The carriers of the cluster's ID change:
+// Recovery makes one server the first of a new cluster with the old cluster's data. It is for a
+// cluster that has lost its quorum for good. The carriers of the cluster's ID change:
 //
 //	store/     the ID in the servers' greeting: the old members and this one refuse each other
 //	node.json  the ID, which is also gossip's label; new gossip keys; no other known server

@@ -21,9 +21,8 @@ type RestoreOptions struct {
 	Gap uint64
 }
 
-// DefaultRevisionGap is the number of revisions that a cluster with 10,000 writes a second hands
-// out in a day, and one with a hundred in four months. Nine thousand million such gaps fit into a
-// revision.
+// DefaultRevisionGap is the number of revisions of a day with 10,000 writes a second, or of four
+// months with a hundred. A revision has room for nine thousand million such gaps.
 const DefaultRevisionGap = 1_000_000_000
 
 // Read verifies a whole backup and returns its contents without the items.
@@ -61,8 +60,8 @@ type Restorer interface {
 	Restore(ctx context.Context, items func(yield func(*raftstore.Item) error) error, opts raftstore.RestoreOptions) (raftstore.Result, error)
 }
 
-// Restore loads the items of the backup into the new cluster's store before it serves, and makes it
-// the successor of the backup's cluster. It may be repeated. check is Config.CheckRestored.
+// Restore loads the items of the backup into the new cluster's store before it serves. It makes the
+// cluster the successor of the backup's. It may be repeated. check is Config.CheckRestored.
 func Restore(ctx context.Context, o *RestoreOptions, store Restorer, check func(*raftstore.Item) error, logger *slog.Logger) error {
 	return eachItem(o, func(source *backup.Reader) error {
 		if err := store.Succeed(ctx, source.About().ClusterID); err != nil {

@@ -56,7 +56,7 @@ type Restored struct {
 	Revision uint64       `json:"revision,omitempty"` // of the cluster after it
 	Backup   backup.About `json:"backup"`
 	Error    string       `json:"error,omitempty"`
-	// Unknown tells that the restore may or may not have taken effect.
+	// Unknown means that the restore may or may not have taken effect.
 	Unknown bool `json:"unknown,omitempty"`
 	// NoLeader is set if there has been no leader for long, so nothing was changed.
 	NoLeader bool `json:"noLeader,omitempty"`
@@ -71,7 +71,7 @@ type SnapshotList struct {
 	// Refused is the reason why the schedule makes none.
 	Refused string        `json:"refused,omitempty"`
 	Files   []backup.File `json:"files"`
-	// Problem is why a server did not tell its list.
+	// Problem is why a server's list is missing.
 	Problem string `json:"problem,omitempty"`
 }
 

@@ -17,7 +17,7 @@ type Survivor struct {
 	Recovering string `json:"recovering,omitempty"`
 }
 
-// UnfitError tells why a directory is not the one to recover.
+// UnfitError is the reason why a directory is not the one to recover.
 type UnfitError struct{ Reason string }
 
 func (e *UnfitError) Error() string { return e.Reason }

@@ -21,7 +21,7 @@ func TestChooseTheNewest(t *testing.T) {
 	for name, c := range map[string]struct {
 		all  []Survivor
 		want string
-		best string // what is recommended; empty when nothing is
+		best string // the recommendation; empty for none
 	}{
 		"one":              {[]Survivor{at("a", 1, 5, nil)}, "", "a"},
 		"as good":          {[]Survivor{at("a", 1, 5, nil), at("b", 1, 5, nil)}, "", "a"},
@@ -57,7 +57,7 @@ func TestChooseTheNewest(t *testing.T) {
 	}
 }
 
-// When none is fit, the reason of each is told: another one's may be easier to live with.
+// When no directory is fit, the reason of each is reported: the operator may accept one of them.
 func TestWhyNoneIsTheBest(t *testing.T) {
 	at := func(dir string, s Survivor) Survivor {
 		s.Name, s.DataDir = dir, dir

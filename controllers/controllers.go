@@ -1,6 +1,6 @@
-// Package controllers is the list of Barque's controllers, by group. Each is a package of its own,
-// which knows none of the others; package runtime runs them while this server leads. Users choose
-// among them and tune them by Settings, in the terms of kube-controller-manager.
+// Package controllers is the list of Barque's controllers, by group. Each is a package that knows
+// no other controller; package runtime runs them while this server leads. Users enable, disable and
+// tune them by Settings, in the terms of kube-controller-manager.
 package controllers
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 )
 
-// Config is what the controllers need from outside.
+// Config has the controllers' dependencies.
 type Config struct {
 	// Informers live as long as the process. New asks for the ones that are needed; start them
 	// after it.
@@ -39,7 +39,7 @@ type Config struct {
 	// Settings are the users' choices: DefaultSettings if there are none.
 	Settings Settings
 
-	// CA is what pods verify the API with, and Signer what has its key.
+	// CA is the CA by which pods verify the API, and Signer has its key.
 	CA     rootca.CA
 	Signer certificates.Signer
 	// OwnUser reports whether a user is a part of the control plane, for which nothing is signed.
@@ -54,7 +54,7 @@ type Config struct {
 	// ServerReady asks an API server whether it is ready: see apiendpoints.Config.
 	ServerReady func(ctx context.Context, server netip.AddrPort) error
 	Roles       noderole.Servers
-	// QuotaEvaluators and QuotaIgnored are what requests are charged by: see resourcequota.Config.
+	// QuotaEvaluators and QuotaIgnored define the usage of requests: see resourcequota.Config.
 	QuotaEvaluators func(quotav1.ListerForResourceFunc) []quotav1.Evaluator
 	QuotaIgnored    map[schema.GroupResource]struct{}
 	// DefaultStorageClass is the name of the class that is laid down once; "" is none.
@@ -83,14 +83,14 @@ func (c Clients) Run(of controller) func(lead context.Context, _ kubernetes.Inte
 	}
 }
 
-// controller is what every one of them is.
+// controller is the interface of every controller.
 type controller interface {
 	Run(ctx context.Context, client kubernetes.Interface) error
 }
 
 // entry is a controller of the list.
 type entry struct {
-	// name is that of its routine, in logs and figures.
+	// name is the name of its routine, in logs and metrics.
 	name string
 	// account is its service account in kube-system, by which the API knows its requests. It is
 	// upstream's, where upstream has the controller. Empty is upstream's user
@@ -99,10 +99,11 @@ type entry struct {
 	// upstream are its names in kube-controller-manager: today's, and the older one if that is not
 	// name. Barque's own controllers have none.
 	upstream []string
-	// kind is what it is for: without it, it is left out. Empty where it is for several kinds.
+	// kind is the controlled resource; a cluster without it skips the controller. Empty for
+	// several.
 	kind schema.GroupVersionResource
-	// syncs is the flag that says how many objects it works on at once, and workers that flag's
-	// default. Empty and 0 where it has no such flag.
+	// syncs is the flag for the number of concurrently reconciled objects, and workers is its
+	// default. Empty and 0 without such a flag.
 	syncs   string
 	workers int
 	make    func(c Config, workers int) (controller, error)
@@ -114,8 +115,8 @@ type group struct {
 	entries []entry
 }
 
-// groups are all controllers, in the order in which a new leader starts them. What pods cannot
-// start without comes first.
+// groups are all controllers, in the order in which a new leader starts them. Requirements of every
+// pod's start come first.
 var groups = []group{basis, workloads, network, nodes, cluster, storage, devices, credentials}
 
 // New makes the controllers that the settings choose, for runtime.Config.Routines.

@@ -31,7 +31,7 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 )
 
-// world is what the controllers see beside the API: all nodes live, nothing changes.
+// world is the controllers' environment besides the API: all nodes are alive, and nothing changes.
 type world struct{ never chan struct{} }
 
 func (w world) Changed() <-chan struct{} { return w.never }
@@ -69,7 +69,7 @@ func (resources) ServerPreferredResources() ([]*metav1.APIResourceList, error) {
 	}}}, nil
 }
 
-// elections is who leads by the word of the test.
+// elections is the leader election of the test.
 type elections chan term
 
 type term struct {
@@ -86,8 +86,8 @@ func (e elections) AwaitLeadership(ctx context.Context) (context.Context, uint64
 	}
 }
 
-// Every controller of a new leader whose informers are warm works within a second of the election,
-// in this term and the next: none waits for a lease, a period or another one.
+// Every controller of a new leader with synced informers works within a second of the election, in
+// each term. None waits for a lease, a period or another controller.
 func TestEveryControllerWorksWithinASecondOfTheElection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t,
@@ -101,7 +101,7 @@ func TestEveryControllerWorksWithinASecondOfTheElection(t *testing.T) {
 					API: func(context.Context) (kubernetes.Interface, error) {
 						return discovering{c.Client, &resources{&fakediscovery.FakeDiscovery{Fake: &c.Client.Fake}}}, nil
 					},
-					Config: func(context.Context) *rest.Config { return &rest.Config{Host: "http://127.0.0.1:1"} }, // nobody asks
+					Config: func(context.Context) *rest.Config { return &rest.Config{Host: "http://127.0.0.1:1"} }, // no request is sent to it
 					Metadata: func(context.Context) (metadata.Interface, error) {
 						return fakemetadata.NewSimpleMetadataClient(fakemetadata.NewTestScheme()), nil
 					},

@@ -54,7 +54,7 @@ import (
 	"github.com/barque/barque/controllers/volumeexpand"
 )
 
-// basis is what pods of any kind cannot start without.
+// basis is required by the start of every pod.
 var basis = group{"basis", []entry{
 	{
 		name: "serviceaccount", account: "service-account-controller", upstream: []string{"serviceaccount-controller"},

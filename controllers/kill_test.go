@@ -49,19 +49,19 @@ import (
 // A scenario is something that controllers do, in which their leader ends at every write.
 type scenario struct {
 	name        string
-	controllers string // those that run
-	// objects are there before the controllers start. What they cause is done when change comes.
+	controllers string // the controllers that run
+	// objects exist before the controllers start. Their effects are complete when change is called.
 	objects func() []kruntime.Object
 	change  func(t *testing.T, c *controllertest.Cluster)
 	takes   time.Duration // in which all is done, also when a leader ends
 	jobs    bool          // pods of Jobs succeed after five seconds
 	dies    string        // the node that is dead from the change on
-	load    int64         // what all pods together use of the CPU from the change on, in thousandths, for autoscalers
-	// check judges the end. wrote is what the controllers have done since the change.
+	load    int64         // for autoscalers: the CPU usage of all pods together after the change, in thousandths
+	// check judges the result. wrote has the controllers' writes since the change.
 	check func(t *testing.T, c *controllertest.Cluster, wrote *ledger) error
 }
 
-// errEnded is the answer to what a leader asks for whose term is over.
+// errEnded is the answer to a leader whose term is over.
 var errEnded = apierrors.NewConflict(corev1.Resource("any"), "", errors.New("the term is over"))
 
 // ledger counts the writes of leaders and ends the first one at one of them.
@@ -69,9 +69,9 @@ type ledger struct {
 	mu      sync.Mutex
 	armed   bool
 	kill    int  // at which write, 0 for none
-	after   bool // when it has been done, and its answer is lost
+	after   bool // after the write took effect, its answer is lost
 	end     func()
-	writes  []string       // what has been tried
+	writes  []string       // the attempted writes
 	created map[string]int // resource/name
 	deleted map[string]int
 }
@@ -133,7 +133,7 @@ func count(of map[string]int, resource string) int {
 	return n
 }
 
-// call does what is asked of the API.
+// call executes a request to the API.
 type call func(clienttesting.Action) (kruntime.Object, error)
 
 // callOf makes a leader's way to the API: its writes go into the ledger, and are refused when lead
@@ -142,7 +142,7 @@ func callOf(c *controllertest.Cluster, lead context.Context, l *ledger) call {
 	return func(a clienttesting.Action) (kruntime.Object, error) {
 		switch {
 		case lead.Err() != nil && a.GetResource().Resource == "events":
-			return nil, nil // nobody is told
+			return nil, nil // the events are dropped
 		case lead.Err() != nil:
 			return nil, errEnded
 		case !isWrite(a):
@@ -264,8 +264,8 @@ func (l *late) run(lag time.Duration) {
 	}
 }
 
-// outside is what the controllers see beside the API. One node may die, those called server-… are
-// servers, and all certificates are signed.
+// outside is the controllers' environment besides the API. One node may die, nodes called server-…
+// are servers, and all certificates are signed.
 type outside struct {
 	world
 	mortal string
@@ -349,8 +349,8 @@ func lead(t *testing.T, term context.Context, list []runtime.Routine) (wait func
 	return wg.Wait
 }
 
-// run lets the first leader end at its write of number kill, before or after that is done, and
-// another server go on whose informers lag. It returns the writes of the run.
+// run ends the first leader at its write of number kill, before or after the write takes effect.
+// Another server with lagging informers goes on. It returns the writes of the run.
 func (s scenario) run(t *testing.T, kill int, after bool, lag func(string) time.Duration) (writes []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -715,8 +715,8 @@ func workloadScenarios() []scenario {
 			check: done,
 		},
 		{
-			// The Job of a time is over and deleted within a second: only the CronJob's status
-			// tells that it was there.
+			// The Job of a time ends and is deleted within a second: only the CronJob's status
+			// shows that it existed.
 			name: "a CronJob whose Jobs are deleted at once", controllers: "cronjob", takes: 150 * time.Second, objects: none,
 			change: func(t *testing.T, c *controllertest.Cluster) {
 				c.Client.PrependReactor("update", "cronjobs", func(a clienttesting.Action) (bool, kruntime.Object, error) {
@@ -872,7 +872,7 @@ func workloadScenarios() []scenario {
 	}
 }
 
-// once checks that so many objects of a resource are in a map, each once.
+// once checks that a map has want objects of a resource, each once.
 func once(of map[string]int, resource string, want int) error {
 	if n := count(of, resource); n != want {
 		return fmt.Errorf("%d %s, want %d: %v", n, resource, want, of)

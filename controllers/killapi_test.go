@@ -37,7 +37,7 @@ var (
 	replicaSetsGVR = appsv1.SchemeGroupVersion.WithResource("replicasets")
 )
 
-// apis is a discovery of what the scenarios have.
+// apis is a discovery of the scenarios' resources.
 type apis struct{ *fakediscovery.FakeDiscovery }
 
 func (apis) ServerPreferredResources() ([]*metav1.APIResourceList, error) {
@@ -124,15 +124,15 @@ func partial(obj kruntime.Object) (kruntime.Object, error) {
 	return p, nil
 }
 
-// What pods together use of the CPU before the change of a scenario, and what each requests, in
+// The CPU usage of all pods together before the change of a scenario, and the request of each, in
 // thousandths.
 const (
 	initialLoad = 400
 	requested   = 400
 )
 
-// webAPI answers those clients that are made of a configuration: what there is, scales of
-// ReplicaSets, and figures of pods, which share a load.
+// webAPI answers clients that are made from a configuration. It serves the existing objects, scales
+// of ReplicaSets, and metrics of pods, which share a load.
 type webAPI struct {
 	do   call
 	load func() int64
@@ -186,7 +186,7 @@ func (w *webAPI) answer(r *http.Request) (any, error) {
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: path}, "")
 }
 
-// scale reads the scale of a ReplicaSet, and writes what is put.
+// scale reads the scale of a ReplicaSet, or writes the scale of a PUT.
 func (w *webAPI) scale(r *http.Request, name string) (any, error) {
 	obj, err := w.do(clienttesting.NewGetAction(replicaSetsGVR, "d", name))
 	if err != nil {

@@ -335,8 +335,8 @@ func clusterScenarios() []scenario {
 	owner := func() *appsv1.ReplicaSet {
 		return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "rs", UID: "rs-uid"}, Spec: appsv1.ReplicaSetSpec{Replicas: pointer(int32(2)), Selector: selects(), Template: template()}}
 	}
-	// family is an owner with two pods and a ConfigMap, which owns another one, and one that is
-	// nobody's.
+	// family is an owner with two pods and a ConfigMap, which owns another one, and one without an
+	// owner.
 	family := func() []kruntime.Object {
 		rs, first := owner(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "first", UID: "first-uid"}}
 		ref := *metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
@@ -653,8 +653,8 @@ func storageScenarios() []scenario {
 			},
 			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error {
 				rule, err := c.Client.ResourceV1().DeviceTaintRules().Get(t.Context(), "ill", metav1.GetOptions{})
-				// The reason is Completed, or NotStarted by a leader that has evicted nobody
-				// itself, as upstream has it.
+				// The reason is Completed, or NotStarted from a leader without evictions of its
+				// own, as upstream has it.
 				if err != nil || len(rule.Status.Conditions) != 1 || rule.Status.Conditions[0].Status != metav1.ConditionFalse {
 					return fmt.Errorf("rule %+v, %v", rule, err)
 				}

@@ -30,8 +30,8 @@ import (
 	"github.com/barque/barque/controllers"
 )
 
-// rights is what the users of the controllers may do by the default roles of a cluster, and which
-// of it they have used in a scenario.
+// rights are the controllers' rights by the default roles of a cluster, and those that a scenario
+// has used.
 var rights = newRightsOf()
 
 type rightsOf struct {
@@ -127,7 +127,7 @@ func (r *rightsOf) mayRequest(t *testing.T, name string, req *http.Request) erro
 		Resource: info.Resource, Subresource: info.Subresource, Name: info.Name, ResourceRequest: info.IsResourceRequest, Path: info.Path})
 }
 
-// guard lets a user do what it may.
+// guard allows a user the calls that it has the right to.
 func (r *rightsOf) guard(t *testing.T, name string, do call) call {
 	return func(a clienttesting.Action) (kruntime.Object, error) {
 		if err := r.may(t, name, a); err != nil {
@@ -137,8 +137,8 @@ func (r *rightsOf) guard(t *testing.T, name string, do call) call {
 	}
 }
 
-// unseen are rights that no scenario uses: those of ways that only a busy or a broken cluster
-// takes. Whoever adds a right that no scenario uses names it here, and the code that needs it.
+// unseen are rights that no scenario uses: only a busy or a broken cluster needs them. A new right
+// without a scenario is listed here, with the code that needs it.
 var unseen = map[string]string{
 	"statefulset-controller":    "delete persistentvolumeclaims, get apps/controllerrevisions, patch apps/controllerrevisions, patch pods, update apps/controllerrevisions, update persistentvolumeclaims, update pods",
 	"daemon-set-controller":     "get apps/controllerrevisions, patch apps/controllerrevisions, patch pods, update apps/controllerrevisions",
@@ -243,8 +243,8 @@ func TestRightsAreUsed(t *testing.T) {
 	}
 }
 
-// TestControllersAreInTheControlPlane: each user of a controller is one whose refusals and reads
-// the API server knows, and each of those is a controller's or the scheduler's.
+// TestControllersAreInTheControlPlane: the API server knows every controller's user as one of the
+// control plane, for refusals and reads. Each such user is a controller's or the scheduler's.
 func TestControllersAreInTheControlPlane(t *testing.T) {
 	var got []string
 	for _, name := range controllers.Users() {

@@ -11,19 +11,19 @@ import (
 	"github.com/barque/barque/controllers/hpa"
 )
 
-// Settings are what users choose of the controllers. Each has the meaning and the default of the
+// Settings are the users' choices for the controllers. Each has the meaning and the default of the
 // flag of kube-controller-manager that it names. DefaultSettings makes them.
 type Settings struct {
-	// Controllers are those that run (--controllers): a name switches one on, a name after "-" off,
-	// and "*" all that are not named. The first word about one counts. Default "*".
+	// Controllers are those that run (--controllers): a name enables one, a name after "-" disables
+	// it, and "*" enables all others. The first entry about one counts. Default "*".
 	Controllers []string
-	// Workers says for some of them, by the name of the flag (WorkerFlags), how many objects they
-	// work on at once.
+	// Workers has the number of concurrently reconciled objects for some controllers, by the name
+	// of the flag (WorkerFlags).
 	Workers map[string]int
 	// NodeMaskBits is the prefix length of a node's block of pod addresses (--node-cidr-mask-size).
 	// Default 24.
 	NodeMaskBits int
-	// NodeMaskBits6 is that of its block of IPv6 addresses (--node-cidr-mask-size-ipv6).
+	// NodeMaskBits6 is the same for its block of IPv6 addresses (--node-cidr-mask-size-ipv6).
 	NodeMaskBits6 int
 	// FinishedPods is how many finished pods the cluster keeps (--terminated-pod-gc-threshold); 0
 	// is all. Default 12500.
@@ -35,7 +35,7 @@ type Settings struct {
 	Autoscaling hpa.Settings
 }
 
-// DefaultSettings are what kube-controller-manager does without flags.
+// DefaultSettings are the defaults of kube-controller-manager.
 func DefaultSettings() Settings {
 	s := Settings{Controllers: []string{"*"}, Workers: map[string]int{}, NodeMaskBits: 24, NodeMaskBits6: 64, FinishedPods: 12500, ForceDetachAfter: attachdetach.DefaultForceAfter, Autoscaling: hpa.DefaultSettings()}
 	for _, f := range WorkerFlags() {
@@ -115,7 +115,7 @@ func (s Settings) workers(e entry) int {
 	return e.workers
 }
 
-// Check returns what is wrong with the settings. pods are the cluster's ranges of pod addresses.
+// Check returns an error about invalid settings. pods are the cluster's ranges of pod addresses.
 func (s Settings) Check(pods []netip.Prefix) error {
 	for _, word := range s.Controllers {
 		if word == "*" {

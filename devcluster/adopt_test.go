@@ -14,12 +14,12 @@ import (
 	"github.com/barque/barque/internal/osthread"
 )
 
-// ownName is a name for a cluster that no other run of these tests has: namespaces are the
-// machine's.
+// ownName is a name for a cluster that no other run of these tests has: the machine's network
+// namespaces are shared.
 func ownName(prefix string) string { return fmt.Sprint(prefix, os.Getpid()) }
 
-// A server that somebody has started by `dev exec` runs: the status says so, it is not started a
-// second time, and it can be stopped.
+// A server started by `dev exec` counts as running: the status shows it, Start does not start it
+// again, and Stop stops it.
 func TestANodeThatWasStartedByHandRuns(t *testing.T) {
 	needs.Root(t, "that a server which was started by dev exec is seen to run")
 	p, err := newPlan(Options{Name: ownName("bh"), Dir: t.TempDir(), Servers: 2})

@@ -10,9 +10,8 @@ import (
 // DefaultDir is where a cluster's files are when no --dir says otherwise.
 const DefaultDir = ".barque"
 
-// CommandLine is what to type for a dev command on the cluster in the directory: it works as it
-// stands in the shell in which this command was called. Who calls it may be root by sudo, and not
-// by himself.
+// CommandLine returns a dev command for the cluster in the directory, for the shell of the current
+// command. Under sudo it begins with sudo, because the user's own shell has no root rights.
 func CommandLine(dir string, args ...string) string {
 	line := append([]string{os.Args[0], "dev"}, args...)
 	if os.Getenv("SUDO_UID") != "" {
@@ -21,7 +20,7 @@ func CommandLine(dir string, args ...string) string {
 	if short := FromHere(dir); short != DefaultDir {
 		at := len(line)
 		for i, arg := range line {
-			if arg == "--" { // what follows is another command's
+			if arg == "--" { // the arguments of another command follow
 				at = i
 				break
 			}
@@ -47,7 +46,7 @@ func quoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// FromHere shortens a path below the working directory.
+// FromHere returns a path relative to the working directory, if the path is below it.
 func FromHere(path string) string {
 	here, err := filepath.Abs(".")
 	if err != nil {

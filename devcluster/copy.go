@@ -6,18 +6,18 @@ import (
 	"path/filepath"
 )
 
-// Copy is the kubeconfig of a dev cluster, which is a copy of a server's with another address. The
-// servers renew theirs; the copy has to follow, or the exchange of the CA makes it void. The zero
-// Copy is a kubeconfig of no dev cluster, and is never renewed.
+// Copy is the kubeconfig of a dev cluster: a copy of a server's, with another address. The servers
+// renew theirs. The copy must follow, or the exchange of the CA makes it void. The zero Copy
+// belongs to no dev cluster, and is never renewed.
 type Copy struct {
-	plan    *Plan // nil when it is none of a dev cluster
+	plan    *Plan // nil for another kubeconfig
 	tell    func(text string)
 	renewed bool
 	tried   bool
 }
 
-// CopyAt looks whether the kubeconfig is one of a dev cluster. Where it cannot be renewed, tell is
-// told.
+// CopyAt returns the kubeconfig at path as a copy that can be renewed, if it is a dev cluster's.
+// tell receives the error of a failed renewal.
 func CopyAt(path string, tell func(text string)) *Copy {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -30,7 +30,7 @@ func CopyAt(path string, tell func(text string)) *Copy {
 	return &Copy{plan: plan, tell: tell}
 }
 
-// Renew tells whether the kubeconfig is a new one since the last call. It is tried once.
+// Renew reports whether this call has renewed the kubeconfig. It tries once.
 func (c *Copy) Renew() bool {
 	if c.plan == nil || c.tried {
 		return false
@@ -47,7 +47,7 @@ func (c *Copy) Renew() bool {
 	return c.renewed
 }
 
-// Renewed returns the path of the kubeconfig, from here, if it was renewed.
+// Renewed returns the relative path of the kubeconfig, if it was renewed.
 func (c *Copy) Renewed() (path string, renewed bool) {
 	if !c.renewed {
 		return "", false
@@ -55,7 +55,7 @@ func (c *Copy) Renewed() (path string, renewed bool) {
 	return FromHere(c.plan.Kubeconfig()), true
 }
 
-// Afterwards is what a user must do who does not wait for the end of the exchange.
+// Afterwards returns the step of a user who does not wait for the end of the exchange.
 func (c *Copy) Afterwards() string {
 	if c.plan == nil {
 		return ""

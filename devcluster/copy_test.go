@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestCopyIsRenewedOnce: the kubeconfig of a dev cluster is taken from a server anew, once. Another
-// one is left alone. A failure is told with what mends it.
+// TestCopyIsRenewedOnce: the kubeconfig of a dev cluster is fetched from a server once. Another
+// file is left alone. The report of a failure names the remedy.
 func TestCopyIsRenewedOnce(t *testing.T) {
 	t.Setenv("SUDO_UID", "")
 	dir := t.TempDir()

@@ -75,9 +75,8 @@ func TestInterfaceNamesStayShortAndDistinct(t *testing.T) {
 	}
 }
 
-// A new cluster's network is none in which this machine has an address, be that another cluster's
-// or a wider one. Of the machine's own it is known only that it has one on the loopback: other
-// clusters come and go while tests run.
+// A new cluster's network contains no address of this machine, nor of a wider network of it. The
+// test relies only on the loopback address, because other clusters come and go meanwhile.
 func TestFreeSubnetAvoidsThisMachinesAddresses(t *testing.T) {
 	all, err := addresses()
 	if err != nil {
@@ -143,7 +142,7 @@ func TestLockIsExclusive(t *testing.T) {
 	unlock()
 }
 
-// A quorum is one of those that vote, who need not be the servers of the plan.
+// A quorum counts the voters, which need not be the servers of the plan.
 func TestQuorum(t *testing.T) {
 	p, err := newPlan(Options{Name: "barque", Dir: t.TempDir(), Servers: 3})
 	if err != nil {
@@ -160,7 +159,7 @@ func TestQuorum(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		voters  string // those with a cross are of another cluster
+		voters  string // a cross marks voters of another cluster
 		because error
 	}{
 		{"s1 s2 s3", nil},
@@ -187,7 +186,7 @@ func TestQuorum(t *testing.T) {
 	}
 }
 
-// A pid is used again; a Process must never mean another one.
+// The kernel reuses pids; a Process must never refer to another process.
 func TestProcessIsMoreThanAPID(t *testing.T) {
 	cmd := exec.Command("sleep", "60")
 	if err := cmd.Start(); err != nil {
@@ -238,8 +237,8 @@ func TestCommandsNeedACluster(t *testing.T) {
 	}
 }
 
-// A node that was killed before it had joined is started as it was the first time, or it would
-// begin a cluster of its own.
+// A node that was killed before it joined starts with the join arguments again. Without them it
+// would begin a cluster of its own.
 func TestEveryStartTellsANodeWhomToJoin(t *testing.T) {
 	p, err := newPlan(Options{Name: "barque", Dir: t.TempDir(), Servers: 2, Agents: 1, Args: []string{"--zone=a"}})
 	if err != nil {
@@ -276,8 +275,8 @@ func TestClustersWithSimilarNamesAreToldApart(t *testing.T) {
 	}
 }
 
-// A checkout without a cluster must not remove that of another one.
-// TestUpRefusesALongDirectory must refuse before it makes anything.
+// A checkout without a cluster must not remove another checkout's. TestUpRefusesALongDirectory must
+// refuse before it makes anything.
 func TestUpRefusesALongDirectory(t *testing.T) {
 	needs.Root(t, "that a directory which is too long is refused")
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
@@ -290,7 +289,7 @@ func TestUpRefusesALongDirectory(t *testing.T) {
 	}
 }
 
-// A cluster whose servers are all dead is not called one that runs.
+// A cluster of dead servers does not count as running.
 func TestUpTellsOfADeadCluster(t *testing.T) {
 	needs.Root(t, "that a dead cluster is told of")
 	p, err := newPlan(Options{Name: "barque", Dir: t.TempDir(), Servers: 3})
@@ -349,7 +348,7 @@ func TestDownLeavesAnotherDirectorysClusterAlone(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30)) // no containerd can run there; to remove it works
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30)) // too long for a containerd; its removal works
 	quiet := func(string, ...any) {}
 	if err := Down(t.Context(), p.Name, dir, false, quiet); err == nil || !strings.Contains(err.Error(), "--dir") {
 		t.Fatalf("got %v", err)
@@ -365,7 +364,7 @@ func TestDownLeavesAnotherDirectorysClusterAlone(t *testing.T) {
 	}
 }
 
-// The binary may have any name: what a process is told is what it is.
+// The binary may have any name: processes are identified by their arguments.
 func TestProcessesAreKnownByTheirArguments(t *testing.T) {
 	for _, c := range []struct {
 		args             string
@@ -391,7 +390,7 @@ func TestProcessesAreKnownByTheirArguments(t *testing.T) {
 	}
 }
 
-// The last words of a process are its own, not those of the one before.
+// The last words of a process do not include those of the process before.
 func TestLastWordsAreItsOwn(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log")
 	for _, word := range []string{"first", "second"} {
@@ -418,8 +417,8 @@ func TestLastWordsAreItsOwn(t *testing.T) {
 	}
 }
 
-// A server that joins again is told to drop its store and whom to join: one that serves, also when
-// it is the first itself, whose ordinary start would begin a cluster once its record is gone.
+// A server that rejoins gets arguments to drop its store and to join a server that serves. This
+// also holds for the first server: its ordinary arguments would begin a new cluster.
 func TestAServerJoinsAgainByOneThatServes(t *testing.T) {
 	dir := t.TempDir()
 	p, err := newPlan(Options{Name: "barque", Dir: dir, Servers: 3, Agents: 1})
@@ -450,8 +449,8 @@ func TestAServerJoinsAgainByOneThatServes(t *testing.T) {
 	}
 }
 
-// A token that was made for a server to join again is good for an hour. It goes when the server has
-// not joined, also after Ctrl-C, and stays when the server runs, which may be about to join.
+// A token for a rejoin is valid for an hour. It is deleted when the server has not joined, also
+// after Ctrl-C. It stays while the server runs, because it may be about to join.
 func TestTokenOfAFailedRejoinIsDeleted(t *testing.T) {
 	failed := errors.New("it is a member of the store yet")
 	for name, c := range map[string]struct {
@@ -481,7 +480,7 @@ func TestTokenOfAFailedRejoinIsDeleted(t *testing.T) {
 	}
 }
 
-// tokenServer is a server that makes and deletes tokens, with the given status of deletions.
+// tokenServer makes and deletes tokens, and answers deletions with the given status.
 func tokenServer(t *testing.T, deletes int) (client rest.Interface, left *int) {
 	t.Helper()
 	left = new(int)
@@ -510,7 +509,7 @@ func tokenServer(t *testing.T, deletes int) (client rest.Interface, left *int) {
 	return set.Discovery().RESTClient(), left
 }
 
-// A token that could not be deleted is named, with what deletes it.
+// The error about an undeleted token names the token and the command that deletes it.
 func TestTokenThatStaysIsNamed(t *testing.T) {
 	client, left := tokenServer(t, http.StatusGatewayTimeout)
 	failed := errors.New("it has ended")
@@ -523,7 +522,7 @@ func TestTokenThatStaysIsNamed(t *testing.T) {
 // commandLine is the command line of a process with these arguments.
 func commandLine(args []string) []string { return append([]string{"barque"}, args...) }
 
-// A machine whose disk is fuller than a node's should be runs a dev cluster all the same.
+// A dev cluster runs on a disk that is fuller than a node's may be.
 func TestADevClusterDoesNotMindAFullDisk(t *testing.T) {
 	p, err := newPlan(Options{Name: "barque", Dir: t.TempDir(), Servers: 1, Args: []string{"--kubelet-config=/mine"}})
 	if err != nil {

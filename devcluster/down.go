@@ -16,8 +16,8 @@ import (
 	"github.com/barque/barque/kubelet/containerd"
 )
 
-// Down removes everything that Up made, whatever state it is in. It can be repeated. Without the
-// plan it finds the cluster by its name, if anyway is set: the cluster may be another directory's.
+// Down removes everything that Up made, in whatever state. It can be repeated. Without the plan it
+// finds the cluster by its name if anyway is set; that cluster may belong to another directory.
 func Down(ctx context.Context, name, dir string, anyway bool, progress func(string, ...any)) error {
 	if os.Geteuid() != 0 {
 		return errors.New("removing a dev cluster needs root: run it with sudo")
@@ -79,7 +79,7 @@ func (p *Plan) giveNetworkBack(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	if p.Forwarding == "" { // the plan is lost; the bridge knows it, too
+	if p.Forwarding == "" { // the plan is lost; the bridge also has the value
 		if p.Forwarding, err = forward4.noted(); err != nil {
 			return err
 		}
@@ -90,7 +90,7 @@ func (p *Plan) giveNetworkBack(ctx context.Context) error {
 	return p.removeNetwork()
 }
 
-// find rebuilds as much of a lost plan as is needed to remove the cluster.
+// find rebuilds the part of a lost plan that the removal of the cluster needs.
 func find(name, dir string) (*Plan, error) {
 	p := &Plan{Name: name, Dir: dir}
 	names, err := os.ReadDir("/run/netns")
@@ -114,8 +114,7 @@ func nodeOf(cluster, namespace string) (node string, ok bool) {
 	return node, ok && nodeName.MatchString(node)
 }
 
-// stopProxies stops the proxy, also one that was started by an Up which ended before it could note
-// so.
+// stopProxies stops the proxy, also one of an Up that ended before it could record it.
 func (p *Plan) stopProxies() error {
 	all, err := processesWhere(func(pid int) (bool, error) {
 		args := argsOf(pid)
@@ -132,10 +131,9 @@ func (p *Plan) stopProxies() error {
 	return nil
 }
 
-// removeNode ends all that lives in a node and removes its namespace and data. The plan of what is
-// to go is the node's own: its namespace, its cgroup, its data directory.
+// removeNode ends all processes of a node and removes its namespace, cgroup and data.
 func (p *Plan) removeNode(ctx context.Context, n *Node) error {
-	ours, err := p.own(n) // also one that was started by hand, or whose plan is lost
+	ours, err := p.own(n) // also a process started by hand, or missing from a lost plan
 	if err != nil {
 		return err
 	}
@@ -147,7 +145,7 @@ func (p *Plan) removeNode(ctx context.Context, n *Node) error {
 	if err := containerd.Purge(ctx, p.DataDir(n), p.cgroup(n)); err != nil {
 		return err
 	}
-	left, err := processesIn(p.netns(n), procstat.Lives) // who visits, as to call a Service from here, has a home elsewhere
+	left, err := processesIn(p.netns(n), procstat.Whole) // a process of another home that visits, as to call a Service, goes on
 	if err != nil {
 		return err
 	}
@@ -162,14 +160,13 @@ func (p *Plan) removeNode(ctx context.Context, n *Node) error {
 	return os.RemoveAll(p.DataDir(n))
 }
 
-// removeFiles removes what Up wrote beside the nodes' data, the plan last, and the directory if
-// nothing else is in it.
+// removeFiles removes Up's other files, the plan last, and the directory if it is empty then.
 func (p *Plan) removeFiles() error {
 	var err error
 	for i := range p.Nodes {
 		err = errors.Join(err, remove(p.LogFile(&p.Nodes[i])), remove(p.tokenFile(&p.Nodes[i])))
 	}
-	// A command that was killed may have been writing one of these.
+	// A killed command may have been writing one of these.
 	err = errors.Join(err, atomicfile.Sweep(p.path()), atomicfile.Sweep(p.kubeletFile()))
 	for _, name := range []string{"kubeconfig", "proxy.log", filepath.Base(p.kubeletFile()), "dev.json", "lock"} {
 		err = errors.Join(err, remove(filepath.Join(p.Dir, name)))

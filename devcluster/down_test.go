@@ -18,8 +18,8 @@ import (
 	"github.com/barque/barque/internal/osthread"
 )
 
-// visitVariable in the environment makes the test's program one that visits the network namespace
-// of that name, with its first thread, until its input ends.
+// visitVariable in the environment makes the test's program enter that network namespace with its
+// first thread, until its input ends.
 const visitVariable = "BARQUE_TEST_VISIT"
 
 func init() {
@@ -41,8 +41,8 @@ func init() {
 	os.Exit(0)
 }
 
-// When a node is removed, what lives in it ends, and so does its server wherever its threads are.
-// Nothing else does: who calls from there at that moment goes on.
+// The removal of a node ends the processes that live in its namespace, and its server wherever its
+// threads are. A process that only calls from there goes on.
 func TestRemovedNodesTakeNoVisitorsAlong(t *testing.T) {
 	needs.Root(t, "what ends when a node of a dev cluster is removed")
 	p, err := newPlan(Options{Name: ownName("bv"), Dir: t.TempDir(), Servers: 1})

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestInterruptedCommand: of a command that is told to stop its own end counts. One that ends well
-// has done what it was there for, such as an agent that has joined.
+// TestInterruptedCommand: the result of an interrupted command is its own exit code. A command that
+// exits with 0 has succeeded, such as an agent that has joined.
 func TestInterruptedCommand(t *testing.T) {
 	for _, code := range []int{0, 3} {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Family of addresses.
+// Family is a family of IP addresses.
 type Family string
 
-// The families, as --ip-families has them.
+// The families, in the form of --ip-families.
 const (
 	IPv4 Family = "ipv4"
 	IPv6 Family = "ipv6"
@@ -35,7 +35,7 @@ func checkFamilies(families []Family) error {
 	return nil
 }
 
-// ranges are those of pods and of services in the clusters of a family.
+// ranges returns the ranges of pods and services for a family.
 func (f Family) ranges() (pods, services string) {
 	if f == IPv6 {
 		return "fd00:42::/56", "fd00:43::/112"
@@ -43,10 +43,10 @@ func (f Family) ranges() (pods, services string) {
 	return "10.42.0.0/16", "10.43.0.0/16"
 }
 
-// hasIPv6 tells whether the cluster has that family. A plan of old does not say: it has IPv4.
+// hasIPv6 reports whether the cluster has IPv6. A plan of an earlier version has IPv4 alone.
 func (p *Plan) hasIPv6() bool { return p.Subnet6.IsValid() }
 
-// subnets are the networks of the nodes, of which each node has an address.
+// subnets returns the networks of the nodes; each node has an address in each.
 func (p *Plan) subnets() []netip.Prefix {
 	if p.hasIPv6() {
 		return []netip.Prefix{p.Subnet, p.Subnet6}
@@ -63,8 +63,8 @@ func joined(networks []netip.Prefix) string {
 	return strings.Join(all, ",")
 }
 
-// address is a node's with the number in a network. The number is read as it is written: 11 is
-// 10.77.0.11 and fd00:10:77::11.
+// address returns a node's address in a network, by its number. The number is read as written: 11
+// is 10.77.0.11 and fd00:10:77::11.
 func address(subnet netip.Prefix, number int) netip.Addr {
 	if subnet.Addr().Is6() {
 		return netip.MustParseAddr(fmt.Sprintf("%s%d", subnet.Addr(), number))
@@ -74,7 +74,7 @@ func address(subnet netip.Prefix, number int) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// newNode gives the node its addresses.
+// newNode makes a node with its addresses.
 func (p *Plan) newNode(name, role string, number int) Node {
 	n := Node{Name: name, Role: role, Addr: address(p.Subnet, number)}
 	if p.hasIPv6() {
@@ -86,7 +86,7 @@ func (p *Plan) newNode(name, role string, number int) Node {
 	return n
 }
 
-// addresses of the node's interface.
+// addresses returns those of the node's interface.
 func (n *Node) addresses() []netip.Addr {
 	if n.Other.IsValid() {
 		return []netip.Addr{n.Addr, n.Other}
@@ -102,8 +102,8 @@ func (p *Plan) subnetOf(addr netip.Addr) netip.Prefix {
 	return p.Subnet
 }
 
-// nodeIPs are the addresses that a node is told are its own. A node of a cluster with IPv6 alone
-// keeps its IPv4 address to itself: it reaches registries and name servers by it.
+// nodeIPs returns a node's --node-ip. In an IPv6-only cluster the node keeps an IPv4 address beside
+// it, to reach registries and name servers.
 func (p *Plan) nodeIPs(n *Node) string {
 	if len(p.Families) == 2 {
 		return fmt.Sprintf("%s,%s", n.Addr, n.Other)
@@ -111,8 +111,7 @@ func (p *Plan) nodeIPs(n *Node) string {
 	return n.Addr.String()
 }
 
-// rangeArgs tell the servers which families the cluster has. IPv4 alone is what servers have
-// anyway.
+// rangeArgs returns the servers' range flags; none for IPv4 alone, the servers' default.
 func (p *Plan) rangeArgs() []string {
 	if !p.hasIPv6() {
 		return nil

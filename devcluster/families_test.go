@@ -30,8 +30,8 @@ func TestParseFamilies(t *testing.T) {
 	}
 }
 
-// A node is told its addresses and the servers the cluster's ranges, in the order of the families.
-// What the user says of the ranges comes later, and so counts more.
+// A node gets its addresses, and a server the cluster's ranges, in the order of the families. The
+// user's ranges come later in the arguments, and take precedence.
 func TestArgumentsOfFamilies(t *testing.T) {
 	for _, c := range []struct {
 		families           []Family
@@ -68,8 +68,8 @@ func TestArgumentsOfFamilies(t *testing.T) {
 	}
 }
 
-// The nodes have the addresses and the ways of both families, as soon as they are made, and again
-// after a start that did not finish.
+// The nodes have addresses and routes of both families at once, and again after an interrupted
+// start.
 func TestNetworkOfTwoFamilies(t *testing.T) {
 	if !apart.Run(t, apart.Network, await.Hang, "a dev cluster's network with IPv6") {
 		return

@@ -19,7 +19,7 @@ import (
 	"github.com/barque/barque/kubelet/containerd"
 )
 
-// edit runs one change of a cluster that exists.
+// edit makes one change to an existing cluster.
 func edit(dir string, change func(*Plan) error) error {
 	if _, err := existing(dir); err != nil {
 		return err // and no lock is left behind
@@ -29,15 +29,14 @@ func edit(dir string, change func(*Plan) error) error {
 		return err
 	}
 	defer unlock()
-	p, err := existing(dir) // another command may have changed it before the lock was had
+	p, err := existing(dir) // another command may have changed it before this one had the lock
 	if err != nil {
 		return err
 	}
 	return change(p)
 }
 
-// Know returns an error if a name is of no node, or comes twice: before anything is done to the
-// others.
+// Know returns an error if a name is unknown or comes twice, before any node is changed.
 func Know(dir string, names []string) error {
 	p, err := existing(dir)
 	if err != nil {
@@ -68,15 +67,15 @@ func existing(dir string) (*Plan, error) {
 	return p, p.adopt()
 }
 
-// adopt finds the processes of nodes that were started in another way than by a plan, as by `dev
-// exec`: they are these nodes all the same.
+// adopt finds nodes' processes that the plan did not start, such as those of `dev exec`, and enters
+// them into the plan.
 func (p *Plan) adopt() error {
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		if n.Process.Alive() {
 			continue
 		}
-		there, err := processesIn(p.netns(n), procstat.Visits) // a thread of it may be elsewhere
+		there, err := processesIn(p.netns(n), procstat.Partial) // a thread of it may be elsewhere
 		if err != nil {
 			return fmt.Errorf("look for the process of %s: %w", n.Name, err)
 		}
@@ -90,8 +89,8 @@ func (p *Plan) adopt() error {
 	return nil
 }
 
-// Kill ends a node's Barque and containerd as kill -9 does. Its pods go on, as they do when
-// Barque stops on a machine; with machine they end too, as when the machine loses power.
+// Kill ends a node's Barque and containerd as kill -9 does. Pods go on, as they do when Barque
+// stops on a machine. With machine they end too, as after a loss of power.
 func Kill(ctx context.Context, dir, name string, machine bool) error {
 	return edit(dir, func(p *Plan) error {
 		n, err := p.Node(name)
@@ -102,10 +101,10 @@ func Kill(ctx context.Context, dir, name string, machine bool) error {
 		if err != nil {
 			return err
 		}
-		if len(ours) == 0 && !machine { // of a machine the pods may be left
+		if len(ours) == 0 && !machine { // a machine's pods may be left
 			return fmt.Errorf("%s does not run, so nothing was killed; `%s` ends its pods, too", name, p.command("kill", "--machine", name))
 		}
-		// All are told before any is waited for: a machine dies at once.
+		// All processes are killed before the first is waited for: a machine dies at once.
 		for _, process := range ours {
 			err = errors.Join(err, process.signal(syscall.SIGKILL))
 		}
@@ -122,14 +121,14 @@ func Kill(ctx context.Context, dir, name string, machine bool) error {
 // Voter is a server that has a vote in the store.
 type Voter struct {
 	Name    string
-	Foreign string // the other cluster that it is of by now, or that is at its address; empty when none is
+	Foreign string // the other cluster that it belongs to now, or that has its address; empty for none
 }
 
-// Voters asks a server who has a vote, as far as it knows.
+// Voters asks a server for the voters that it knows.
 type Voters func(ctx context.Context, config *rest.Config) ([]Voter, error)
 
-// Start starts a node that was killed or stopped. A server is waited for until it is ready, unless
-// too few of those that vote run for that: then progress is told so.
+// Start starts a node that was killed or stopped. It waits until a server is ready, unless too few
+// voters run for that: then it reports this to progress.
 func Start(ctx context.Context, dir, name string, voters Voters, progress func(format string, args ...any)) error {
 	var plan *Plan
 	var n *Node
@@ -146,8 +145,8 @@ func Start(ctx context.Context, dir, name string, voters Voters, progress func(f
 	if err != nil || n.Role != Server {
 		return err
 	}
-	// Not under the lock: a server is ready when there is a quorum, for which another one may have
-	// to be started too.
+	// The lock is released: a ready server needs a quorum, which may need the start of another
+	// server.
 	if _, err = plan.waitServing(ctx, n, startPatience, voters); errors.Is(err, errTooFew) {
 		progress("%s runs, and will be ready when more than half of the servers with a vote do: start another one", name)
 		return nil
@@ -158,7 +157,7 @@ func Start(ctx context.Context, dir, name string, voters Voters, progress func(f
 	return err
 }
 
-// editPatience is how long a command that does one thing to one node waits for others that do, too.
+// editPatience bounds the wait of a command on one node for other such commands.
 const editPatience = 10 * time.Second
 
 // startPatience is how long a server may take until it is ready.
@@ -167,13 +166,13 @@ const startPatience = time.Minute
 // errTooFew is why a server cannot become ready.
 var errTooFew = errors.New("not more than half of the servers with a vote run")
 
-// ErrLeftBehind is why a server cannot become ready, and should not.
+// ErrLeftBehind is why a server cannot become ready, and must not.
 var ErrLeftBehind = errors.New("another cluster goes on in place of its own")
 
-// quorum is nil when more than half of the voters run, as far as can be seen from here: the plan
-// does not say who has a vote. What cannot be seen counts as running.
+// quorum returns nil when more than half of the voters run or cannot be seen. The plan does not
+// know the voters.
 func (p *Plan) quorum(voters []Voter) error {
-	now, err := existing(p.Dir) // others may be starting some
+	now, err := existing(p.Dir) // another command may be starting some
 	if err != nil || len(voters) == 0 {
 		return nil
 	}
@@ -192,8 +191,8 @@ func (p *Plan) quorum(voters []Voter) error {
 	return short
 }
 
-// Stop ends a node in order: leadership is handed over, pods go on. One that does not run is
-// stopped already.
+// Stop ends a node in order: leadership is handed over, pods go on. A node that does not run counts
+// as stopped.
 func Stop(dir, name string) error {
 	return edit(dir, func(p *Plan) error {
 		n, err := p.Node(name)
@@ -204,7 +203,7 @@ func Stop(dir, name string) error {
 	})
 }
 
-// Pause stops a node's Barque and containerd in the middle of whatever they do.
+// Pause stops the processes of a node's Barque and containerd with SIGSTOP.
 func Pause(dir, name string) error { return signalNode(dir, name, syscall.SIGSTOP) }
 
 // Resume lets a paused node go on.
@@ -227,7 +226,8 @@ func signalNode(dir, name string, s syscall.Signal) error {
 	})
 }
 
-// Partition cuts the nodes off from all others and from this machine. It replaces an earlier one.
+// Partition cuts the nodes off from all others and from this machine. It replaces an earlier
+// partition.
 func Partition(dir string, names []string) error {
 	return edit(dir, func(p *Plan) error { return p.partition(names) })
 }
@@ -247,7 +247,7 @@ func Exec(ctx context.Context, dir, name string, command []string) error {
 	}
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	// It ends as one that was started by hand does, not by SIGKILL.
+	// An interruption ends it like a command in a shell, not by SIGKILL.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+p.Kubeconfig(), "BARQUE_DATA_DIR="+p.DataDir(n))
 	if err := osthread.InNetwork(p.netns(n), cmd.Start); err != nil {
@@ -260,15 +260,15 @@ func Exec(ctx context.Context, dir, name string, command []string) error {
 func ended(cmd *exec.Cmd) error {
 	err := cmd.Wait()
 	if cmd.ProcessState != nil && cmd.ProcessState.Success() {
-		return nil // also if it was told to stop: then Wait returns the context's error, as if nothing had run
+		return nil // also after an interruption, for which Wait returns the context's error
 	}
 	return err
 }
 
-// own returns the node's processes that are Barque itself: the node's own and its containerd.
-// Shims and containers are not among them, nor are commands that somebody runs there.
+// own returns the node's Barque processes: the server or agent, and its containerd. Shims,
+// containers and other commands are not among them.
 func (p *Plan) own(n *Node) ([]*Process, error) {
-	all, err := processesIn(p.netns(n), procstat.Visits) // threads of theirs may be elsewhere
+	all, err := processesIn(p.netns(n), procstat.Partial) // threads of theirs may be elsewhere
 	if err != nil {
 		return nil, err
 	}
@@ -281,11 +281,11 @@ func (p *Plan) own(n *Node) ([]*Process, error) {
 	return out, nil
 }
 
-// Barque's processes are known by their arguments: the binary may have any name, and another build
-// may lie in its place by now.
+// Barque's processes are identified by their arguments: the binary may have any name, and another
+// build may have replaced it.
 
-// isNode tells whether these are the arguments, in the working directory, of a server or an agent
-// with this data directory.
+// isNode reports whether arguments, in a working directory, are a server's or an agent's with this
+// data directory.
 func isNode(args []string, workDir, dataDir string) bool {
 	return len(args) > 1 && (args[1] == Server || args[1] == Agent) && hasFlag(args, "--data-dir", func(v string) bool {
 		if !filepath.IsAbs(v) {
@@ -295,7 +295,7 @@ func isNode(args []string, workDir, dataDir string) bool {
 	})
 }
 
-// isContainerd tells whether these are those of the containerd of the node with this data
+// isContainerd reports whether arguments are those of the containerd of the node with this data
 // directory.
 func isContainerd(args []string, dataDir string) bool {
 	return len(args) > 1 && args[1] == containerd.Command && hasFlag(args, "--config", func(v string) bool { return strings.HasPrefix(v, dataDir+"/") })
@@ -338,7 +338,7 @@ const (
 	Dead    = "dead"
 )
 
-// NodeStatus is what can be seen of a node from outside.
+// NodeStatus is the state of a node, seen from outside.
 type NodeStatus struct {
 	Name  string `json:"name"`
 	Role  string `json:"role"`
@@ -347,7 +347,7 @@ type NodeStatus struct {
 	PID   int    `json:"pid,omitempty"`
 }
 
-// Status is what can be seen of the cluster from outside.
+// Status is the state of the cluster, seen from outside.
 type Status struct {
 	Name        string       `json:"name"`
 	Kubeconfig  string       `json:"kubeconfig"`

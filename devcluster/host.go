@@ -16,23 +16,23 @@ import (
 	"github.com/barque/barque/network/nodeaddr"
 )
 
-// What the dev clusters of one machine share: its address ranges, and whether it forwards packets.
-// Each is looked at and taken under one lock, so that clusters may be made and removed at the same
-// time.
+// The dev clusters of one machine share its address ranges and its forwarding switches. One lock
+// guards both, so that clusters can be made and removed at the same time.
 
 const (
-	// hostLock is an abstract socket: it is one for each network, as all of what it guards, ends
-	// with the process, and leaves no file.
+	// hostLock is an abstract socket. Like the resources it guards there is one in each network
+	// namespace. It ends with the process and leaves no file.
 	hostLock = "@barque-dev"
-	// hostPatience is for others, who hold the lock while they make or remove a bridge.
+	// hostPatience bounds the wait for commands that hold the lock while they make or remove a
+	// bridge.
 	hostPatience = 30 * time.Second
 
-	// forwardingAlias begins the alias of a cluster's bridge. What the switches of the cluster were
-	// before the first of those clusters that live now and need them follows.
+	// forwardingAlias begins the alias of a cluster's bridge. The original values of the cluster's
+	// switches follow, from before the first of the existing clusters that need them.
 	forwardingAlias = "barque dev"
 )
 
-// forwardSwitch is one by which this machine forwards the packets of a family.
+// forwardSwitch is a sysctl that enables forwarding for a family.
 type forwardSwitch struct{ name, file string }
 
 var (
@@ -40,10 +40,10 @@ var (
 	forward6 = forwardSwitch{"net.ipv6.conf.all.forwarding", "/proc/sys/net/ipv6/conf/all/forwarding"}
 )
 
-// note is what an alias says of the switch.
+// note is the part of an alias with the switch's original value.
 func (s forwardSwitch) note(before string) string { return ", " + s.name + " was " + before }
 
-// noteIn returns what an alias says that the switch was.
+// noteIn returns the switch's original value from an alias.
 func (s forwardSwitch) noteIn(alias string) (before string, ok bool) {
 	for part := range strings.SplitSeq(alias, ",") {
 		if before, ok := strings.CutPrefix(strings.TrimSpace(part), s.name+" was "); ok {
@@ -53,14 +53,14 @@ func (s forwardSwitch) noteIn(alias string) (before string, ok bool) {
 	return "", false
 }
 
-// lockHost waits until no other command takes or gives up what clusters share.
+// lockHost waits until no other command changes the shared resources.
 func lockHost(ctx context.Context) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, hostPatience)
 	defer cancel()
 	for {
 		l, err := net.Listen("unix", hostLock)
 		if err == nil {
-			return func() { l.Close() }, nil // it has no file that could not be removed
+			return func() { l.Close() }, nil // an abstract socket has no file to remove
 		}
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return nil, fmt.Errorf("lock the machine's network for a dev cluster: %w", err)
@@ -73,8 +73,8 @@ func lockHost(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// noted returns what some cluster's bridge says that the switch was; empty when none needs it.
-// The caller has the host's lock.
+// noted returns the switch's original value from any cluster's bridge; empty when no cluster needs
+// the switch. The caller has the host's lock.
 func (s forwardSwitch) noted() (string, error) {
 	bridges, err := devBridges()
 	if err != nil {
@@ -88,8 +88,8 @@ func (s forwardSwitch) noted() (string, error) {
 	return "", nil
 }
 
-// before returns what is to be restored when the last cluster is gone that needs the switch. The
-// caller has the host's lock.
+// before returns the value to restore after the last cluster that needs the switch. The caller has
+// the host's lock.
 func (s forwardSwitch) before() (string, error) {
 	before, err := s.noted()
 	if err != nil || before != "" {
@@ -99,8 +99,8 @@ func (s forwardSwitch) before() (string, error) {
 	return strings.TrimSpace(string(data)), err
 }
 
-// restore is for when the cluster's bridge is gone: other clusters need what it has set. The caller
-// has the host's lock.
+// restore restores the switch after the cluster's bridge is gone, unless another cluster needs it.
+// The caller has the host's lock.
 func (s forwardSwitch) restore(before string) error {
 	needed, err := s.noted()
 	if err != nil || needed != "" || before == "" {
@@ -109,8 +109,8 @@ func (s forwardSwitch) restore(before string) error {
 	return os.WriteFile(s.file, []byte(before), 0o644)
 }
 
-// forward lets the machine forward packets, when it is noted what it did before. The caller has the
-// host's lock.
+// forward enables forwarding after it has recorded the original values in the bridge's alias. The
+// caller has the host's lock.
 func (p *Plan) forward(bridge netlink.Link) error {
 	alias, switches := forwardingAlias+forward4.note(p.Forwarding), []forwardSwitch{forward4}
 	if p.hasIPv6() {
@@ -120,7 +120,7 @@ func (p *Plan) forward(bridge netlink.Link) error {
 		return fmt.Errorf("note on bridge %s what %s was: %w", p.bridge(), forward4.name, err)
 	}
 	if p.hasIPv6() {
-		// Without it this machine would lose the routes that it has from routers.
+		// Without it this machine would lose its routes from router advertisements.
 		if err := nodeaddr.KeepAdvertisements(); err != nil {
 			return err
 		}
@@ -133,14 +133,14 @@ func (p *Plan) forward(bridge netlink.Link) error {
 	return nil
 }
 
-// restoreForwarding undoes forward, but for other clusters. The caller has the host's lock.
+// restoreForwarding undoes forward, unless other clusters need it. The caller has the host's lock.
 func (p *Plan) restoreForwarding() error {
 	return errors.Join(forward4.restore(p.Forwarding), forward6.restore(p.Forwarding6))
 }
 
 // devBridges returns the bridges of all dev clusters.
 func devBridges() ([]netlink.Link, error) {
-	all, err := netdump.Whole(netlink.LinkList) // others may make containers meanwhile
+	all, err := netdump.Whole(netlink.LinkList) // other programs may make containers meanwhile
 	if err != nil {
 		return nil, fmt.Errorf("list this machine's interfaces: %w", err)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/barque/barque/internal/apart"
 )
 
-// Clusters that are made at the same time have addresses of their own; the machine forwards packets
-// until the last one is gone, and then does what it did before.
+// Clusters that are made at the same time have addresses of their own. The machine forwards packets
+// until the last cluster is gone, and then has its original setting.
 func TestClustersAtTheSameTime(t *testing.T) {
 	if !apart.Run(t, apart.Network, 5*time.Minute, "dev clusters at the same time") {
 		return

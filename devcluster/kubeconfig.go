@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// RenewKubeconfig takes the administrator's identity from the servers anew: they renew it in time,
-// and after an exchange of the CA the old one is void. Servers that do not run have an old one.
+// RenewKubeconfig gets the administrator's identity from a running server: servers renew it in
+// time, and after an exchange of the CA the old one is void. A stopped server has an old one.
 func (p *Plan) RenewKubeconfig() error {
 	var newest *Node
 	var written time.Time
@@ -44,7 +44,7 @@ func (p *Plan) writeKubeconfig(n *Node) error {
 	return clientcmd.WriteToFile(*config, p.Kubeconfig())
 }
 
-// GiveToSudoer gives a file to who called sudo, if anyone did: it is that user who types kubectl
+// GiveToSudoer gives a file to the user that called sudo, if there is one: that user types kubectl
 // next.
 func GiveToSudoer(path string, getenv func(string) string, chown func(path string, uid, gid int) error) error {
 	if getenv("SUDO_UID") == "" {

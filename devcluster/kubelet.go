@@ -6,9 +6,9 @@ import (
 	"github.com/barque/barque/internal/atomicfile"
 )
 
-// kubeletConfig is what the nodes of a dev cluster do differently. They share a disk that is mostly
-// somebody else's: its owner's other files must neither evict pods nor cost images. The thresholds
-// of disks and inodes are off by not being named, that of images at 100 %. kind does the same.
+// kubeletConfig has the settings of dev nodes. Their disk is shared with the rest of the machine,
+// so its use must neither evict pods nor remove images. Eviction has no thresholds for disks and
+// inodes, and the threshold for images is 100 %. kind does the same.
 const kubeletConfig = `# The disk is shared with everything else on this machine: how full it is evicts no pods here.
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration

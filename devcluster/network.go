@@ -15,8 +15,8 @@ import (
 	"github.com/barque/barque/internal/osthread"
 )
 
-// makeNetwork makes the bridge, and lets the nodes reach what this machine reaches. Everything in
-// it may be there already. The caller has the host's lock.
+// makeNetwork makes the bridge and gives the nodes the machine's access to networks. Existing parts
+// are kept. The caller has the host's lock.
 func (p *Plan) makeNetwork() error {
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: p.bridge()}}
 	if err := netlink.LinkAdd(bridge); err != nil && !errors.Is(err, syscall.EEXIST) {
@@ -78,7 +78,7 @@ func (p *Plan) makeNamespace(n *Node) error {
 			return err
 		}
 		for _, addr := range n.addresses() {
-			// A missing default route is only added: replacing it would be the same.
+			// Only a missing default route is added.
 			to := gateway(p.subnetOf(addr))
 			everything := &net.IPNet{IP: make(net.IP, to.BitLen()/8), Mask: net.CIDRMask(0, to.BitLen())}
 			if err := netlink.RouteReplace(&netlink.Route{LinkIndex: eth0.Attrs().Index, Gw: to.AsSlice(), Dst: everything}); err != nil {
@@ -92,8 +92,8 @@ func (p *Plan) makeNamespace(n *Node) error {
 // gateway is this machine's own address in a network of nodes.
 func gateway(subnet netip.Prefix) netip.Addr { return address(subnet, 1) }
 
-// plug connects the namespace to the bridge. The pair is made with its far end in the namespace,
-// so there is never a half-connected interface in the host's.
+// plug connects the namespace to the bridge. The pair's far end is made in the namespace, so that
+// the host never has a half-connected interface.
 func (p *Plan) plug(n *Node, bridge netlink.Link) error {
 	if _, err := netlink.LinkByName(p.veth(n)); err == nil {
 		return nil
@@ -112,8 +112,8 @@ func (p *Plan) plug(n *Node, bridge netlink.Link) error {
 	return netlink.LinkSetUp(veth)
 }
 
-// removeNamespace removes the namespace; its interfaces and rules go with it. Nobody may live in
-// it any more.
+// removeNamespace removes the namespace, with its interfaces and rules. No process may live in it
+// any more.
 func (p *Plan) removeNamespace(n *Node) error {
 	return errors.Join(deleteLink(p.veth(n)), netname.Remove(p.netns(n)))
 }

@@ -23,7 +23,7 @@ const (
 	Agent  = "agent"
 )
 
-// Plan is the whole dev cluster as it is meant to be. It lives in Dir/dev.json.
+// Plan is the intended state of the whole dev cluster, in Dir/dev.json.
 type Plan struct {
 	Name    string       `json:"name"`
 	Dir     string       `json:"dir"`
@@ -39,10 +39,10 @@ type Plan struct {
 	// ServerArgs are appended to those of servers, too.
 	ServerArgs []string `json:"serverArgs,omitempty"`
 	Proxy      *Process `json:"proxy,omitempty"`
-	// Forwarding is what net.ipv4.ip_forward was before the first of the clusters that live now, so
-	// that Down of the last one can restore it.
+	// Forwarding is the value of net.ipv4.ip_forward before the first of the existing clusters.
+	// Down of the last cluster restores it.
 	Forwarding string `json:"forwarding,omitempty"`
-	// Forwarding6 is that of net.ipv6.conf.all.forwarding, which clusters with IPv6 need.
+	// Forwarding6 is the same of net.ipv6.conf.all.forwarding, for clusters with IPv6.
 	Forwarding6 string `json:"forwarding6,omitempty"`
 	// Complete is set when Up has reached its end once.
 	Complete bool `json:"complete"`
@@ -59,8 +59,7 @@ type Node struct {
 	Process *Process   `json:"process,omitempty"`
 }
 
-// WrongError is returned for what cannot be meant: a name, a number or a node that cannot be.
-// Nothing was done.
+// WrongError is returned for an invalid name, number or node. No change was made.
 type WrongError struct{ text string }
 
 func (e *WrongError) Error() string { return e.text }
@@ -78,7 +77,7 @@ const (
 	maxAgents  = 200
 )
 
-// checkSize refuses what no cluster can be.
+// checkSize refuses names and sizes that no cluster can have.
 func checkSize(name string, servers, agents int) error {
 	if !clusterName.MatchString(name) {
 		return wrong("cluster name %q: want at most 12 lower-case letters, digits and dashes, beginning with a letter", name)
@@ -129,8 +128,7 @@ func addresses() ([]netip.Prefix, error) {
 	return all, nil
 }
 
-// freeSubnets returns a /24, and the IPv6 network that belongs to it, which overlap none of the
-// networks in use.
+// freeSubnets returns a /24 and its IPv6 network, which overlap none of the networks in use.
 func freeSubnets(used []netip.Prefix) (subnet, subnet6 netip.Prefix, err error) {
 	for second := 77; second < 100; second++ {
 		subnet = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(second), 0, 0}), 24)
@@ -142,7 +140,7 @@ func freeSubnets(used []netip.Prefix) (subnet, subnet6 netip.Prefix, err error) 
 	return netip.Prefix{}, netip.Prefix{}, errors.New("no free network between 10.77.0.0/24 and 10.99.0.0/24 (fd00:10:77::/64 and fd00:10:99::/64): every one overlaps an address of this machine")
 }
 
-// Names that follow from the plan. Interface names have at most 15 characters.
+// Names derive from the plan. Interface names have at most 15 characters.
 
 func (p *Plan) bridge() string         { return short(bridgePrefix, p.Name, "") }
 func (p *Plan) veth(n *Node) string    { return short("bq", p.Name, n.Name) }
@@ -160,14 +158,14 @@ func (p *Plan) nodeKubeconfig(n *Node) string {
 }
 
 const (
-	// apiPort is where a node's API server listens; each node has its own address, so all use the
-	// default one.
+	// apiPort is the API's port on a node. Each node has its own address, so all use the default
+	// port.
 	apiPort      = 6443
 	bridgePrefix = "bq"
 )
 
-// short makes an interface name out of a cluster's and a node's: readable where it fits, a digest
-// where it does not.
+// short makes an interface name from a cluster's and a node's name: readable where it fits,
+// otherwise a digest.
 func short(prefix, cluster, node string) string {
 	name := strings.Trim(prefix+"-"+cluster+"-"+node, "-")
 	if len(name) <= 15 {
@@ -177,8 +175,8 @@ func short(prefix, cluster, node string) string {
 	return prefix + "-" + hex.EncodeToString(sum[:6])
 }
 
-// IsCluster tells whether the files of a dev cluster are in the directory. Whoever asks may not be
-// allowed to read them.
+// IsCluster reports whether the directory has the files of a dev cluster. The caller needs no
+// permission to read them.
 func IsCluster(dir string) bool {
 	_, err := os.Stat(planPath(dir))
 	return err == nil

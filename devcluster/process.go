@@ -16,8 +16,8 @@ import (
 	"github.com/barque/barque/internal/procstat"
 )
 
-// Process is a process that may outlive the one that started it. A pid alone is used again by the
-// kernel; with the time at which the process started it names one process for ever.
+// Process is a process that may outlive its parent. The kernel reuses pids; together with the start
+// time a pid identifies one process for ever.
 type Process struct {
 	PID int `json:"pid"`
 	// Started is field 22 of /proc/PID/stat: clock ticks since boot.
@@ -32,7 +32,7 @@ func startTime(pid int) (ticks uint64, running bool) {
 	return stat.Started, err == nil && stat.Runs()
 }
 
-// Alive tells whether the process still runs.
+// Alive reports whether the process still runs.
 func (p *Process) Alive() bool {
 	if p == nil {
 		return false
@@ -41,7 +41,7 @@ func (p *Process) Alive() bool {
 	return running && started == p.Started
 }
 
-// Paused tells whether the process is stopped by a signal.
+// Paused reports whether the process is stopped by a signal.
 func (p *Process) Paused() bool {
 	if p == nil {
 		return false
@@ -50,8 +50,8 @@ func (p *Process) Paused() bool {
 	return err == nil && stat.Started == p.Started && stat.Stopped()
 }
 
-// open returns a descriptor that stays this process's whatever becomes of its pid; false when it
-// has ended.
+// open returns a descriptor that stays with this process when its pid is reused. running is false
+// when the process has ended.
 func (p *Process) open() (fd int, running bool, err error) {
 	if !p.Alive() {
 		return 0, false, nil
@@ -63,7 +63,7 @@ func (p *Process) open() (fd int, running bool, err error) {
 	if err != nil {
 		return 0, false, fmt.Errorf("process %d: %w", p.PID, err)
 	}
-	if !p.Alive() { // it ended meanwhile, and the descriptor may be another's
+	if !p.Alive() { // the process ended meanwhile, and the descriptor may be another's
 		return 0, false, unix.Close(fd)
 	}
 	return fd, true, nil
@@ -100,7 +100,7 @@ func (p *Process) waitGone(ctx context.Context) error {
 	return nil
 }
 
-// stop asks the process to end, and kills it when it takes too long.
+// stop asks the process to end, and kills it after a while.
 func (p *Process) stop(patience time.Duration) error {
 	if err := errors.Join(p.signal(syscall.SIGTERM), p.signal(syscall.SIGCONT)); err != nil {
 		return err
@@ -113,8 +113,8 @@ func (p *Process) stop(patience time.Duration) error {
 	return p.kill()
 }
 
-// killPatience is how long a process that was killed may take to end. The kernel takes down its
-// mounts and memory first, which takes a busy machine a while.
+// killPatience bounds the end of a killed process. The kernel first removes its mounts and memory,
+// which takes a busy machine a while.
 const killPatience = time.Minute
 
 func (p *Process) kill() error {
@@ -151,15 +151,15 @@ func start(namespace, logFile string, command []string) (*Process, error) {
 	if err := begin(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", command[0], err)
 	}
-	started, _ := startTime(cmd.Process.Pid) // one that has ended by now is found dead by who looks
+	started, _ := startTime(cmd.Process.Pid) // a process that has ended by now is found dead at the next look
 	p := &Process{PID: cmd.Process.Pid, Started: started, Log: before.Size()}
 	// Reaps the child while this process lives; after that init does.
 	go func() { _ = cmd.Wait() }()
 	return p, nil
 }
 
-// processesIn returns the processes that are in the named network namespace, at least that much of
-// each; this one excluded.
+// processesIn returns the processes in the named network namespace with at least that presence,
+// without this process.
 func processesIn(name string, least procstat.Presence) ([]*Process, error) {
 	target, err := os.Stat(filepath.Join("/run/netns", name))
 	if errors.Is(err, os.ErrNotExist) {
@@ -185,7 +185,8 @@ func processesWhere(match func(pid int) (bool, error)) ([]*Process, error) {
 		if pid == os.Getpid() {
 			continue
 		}
-		// When it started is read first: should the pid change hands, the answer is about nobody.
+		// The start time is read first: if the pid is reused after it, the record matches no
+		// process.
 		started, running := startTime(pid)
 		if !running {
 			continue

@@ -12,10 +12,9 @@ import (
 	"github.com/barque/barque/membership/token"
 )
 
-// Rejoin starts a server that does not run as a new one: what its store has is dropped, after
-// another server has let it in. It is for one that was taken out of the cluster or left behind by a
-// recovery; one that is a member is not let in, ends, and keeps all. It returns when the server is
-// ready.
+// Rejoin starts a stopped server as a new one. Another server admits it, and then it drops its
+// store. It is for a server that was removed from the cluster, or left behind by a recovery. A
+// member is not admitted, ends, and keeps its store. Rejoin returns when the server is ready.
 func Rejoin(ctx context.Context, dir, name string) error {
 	p, err := existing(dir)
 	if err != nil {
@@ -60,8 +59,8 @@ func Rejoin(ctx context.Context, dir, name string) error {
 // revokePatience is how long a server is waited for to delete a token.
 const revokePatience = 5 * time.Second
 
-// withToken calls join with a join token for a server. When join fails the token is deleted, unless
-// the server runs that was given it: it may be about to join.
+// withToken calls join with a join token for a server. When join fails, the token is deleted,
+// unless its server runs: the server may be about to join.
 func withToken(ctx context.Context, client rest.Interface, join func(joinToken string) (runs bool, err error)) error {
 	made, err := token.Create(ctx, client, token.Spec{Role: Server, TTL: token.ServerTTL, Uses: token.ServerUses, Description: "barque dev start --wipe"})
 	if err != nil {
@@ -79,14 +78,14 @@ func withToken(ctx context.Context, client rest.Interface, join func(joinToken s
 	return err
 }
 
-// rejoinArgs are the arguments of a server that drops its store and joins by another one.
+// rejoinArgs returns the arguments of a server that drops its store and joins through another one.
 func (p *Plan) rejoinArgs(n, by *Node) []string { return append(p.joinArgs(n, by), "--wipe") }
 
-// servingPatience is how long a server that runs is waited for until another one is asked.
+// servingPatience bounds the wait for one running server before the next is tried.
 const servingPatience = 3 * time.Second
 
-// serving finds a server beside one that is ready, and a way to it. One that was left behind by a
-// recovery never is.
+// serving finds a ready server other than beside, and a client configuration for it. A server that
+// was left behind by a recovery is never ready.
 func (p *Plan) serving(ctx context.Context, beside *Node) (*Node, *rest.Config, error) {
 	var errs []error
 	for _, s := range p.servers() {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// masquerade lets the nodes reach what this machine reaches, for pulling images.
+// masquerade gives the nodes the machine's access to networks, for pulling images.
 func (p *Plan) masquerade() error {
 	if err := p.removeMasquerade(); err != nil {
 		return err
@@ -50,7 +50,7 @@ func (p *Plan) masqueradeIn(conn *nftables.Conn, subnet netip.Prefix) {
 			&expr.Cmp{Op: op, Register: 1, Data: network},
 		}
 	}
-	// Where br_netfilter is loaded, packets that only cross the bridge come by here too; pods on
+	// Where br_netfilter is loaded, packets across the bridge also pass this rule. Pods on
 	// different nodes must see each other's own addresses.
 	leaves := []expr.Any{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1}, &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: interfaceName(p.bridge())}}
 	rule := slices.Concat(inSubnet(source, expr.CmpOpEq), inSubnet(destination, expr.CmpOpNeq), leaves, []expr.Any{&expr.Masq{}})
@@ -107,7 +107,7 @@ func (p *Plan) partition(names []string) error {
 // heal ends the partition.
 func (p *Plan) heal() error { return deleteTable(nftables.TableFamilyBridge, p.table()) }
 
-// partitioned tells whether a partition is in force.
+// partitioned reports whether a partition is in force.
 func (p *Plan) partitioned() (bool, error) {
 	conn, err := nftables.New()
 	if err != nil {

@@ -43,7 +43,7 @@ type Options struct {
 	ServerArgs []string // of servers, beside these
 	// Timeout bounds each wait for a node; 2 min when 0.
 	Timeout time.Duration
-	// Progress is told what has been done.
+	// Progress receives a line about each finished step.
 	Progress func(format string, args ...any)
 }
 
@@ -54,7 +54,7 @@ var (
 	ErrOtherArgs = errors.New("the nodes of the dev cluster have other arguments")
 )
 
-// Up makes the cluster, or finishes what an earlier Up has begun.
+// Up makes the cluster, or completes an interrupted Up.
 func Up(ctx context.Context, o Options) (*Plan, error) {
 	if err := errors.Join(checkSize(o.Name, o.Servers, o.Agents), checkFamilies(o.Families)); err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func (p *Plan) otherArgs(o Options) bool {
 	return o.Args != nil && !slices.Equal(o.Args, p.Args) || o.ServerArgs != nil && !slices.Equal(o.ServerArgs, p.ServerArgs)
 }
 
-// takeNetwork takes the cluster's share of the machine's network, for a new plan if there is none.
+// takeNetwork allocates the cluster's networks on this machine, for a new plan if there is none.
 func takeNetwork(ctx context.Context, p *Plan, o Options) (*Plan, error) {
 	unlock, err := lockHost(ctx)
 	if err != nil {
@@ -156,8 +156,8 @@ func begin(o Options) (*Plan, error) {
 	return p, p.save()
 }
 
-// freePort returns the wanted port of the loopback if it is free, or, when none is wanted, the
-// first free one from 6443 up.
+// freePort returns the wanted port of the loopback if it is free. With 0 it returns the first free
+// port from 6443 up.
 func freePort(want uint16) (uint16, error) {
 	first, last := want, want
 	if want == 0 {
@@ -178,7 +178,7 @@ func freePort(want uint16) (uint16, error) {
 // lock keeps two commands from working on one cluster at a time.
 func lock(dir string) (unlock func(), err error) { return lockWithin(dir, 0) }
 
-// lockWithin waits that long for another command to end.
+// lockWithin waits up to that long for another command to end.
 func lockWithin(dir string, patience time.Duration) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -195,7 +195,7 @@ func lockWithin(dir string, patience time.Duration) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// startAll starts the first server, and when it serves the others, which join it.
+// startAll starts the first server, and the others when it serves, because they join it.
 func (p *Plan) startAll(ctx context.Context, o Options) error {
 	servers := p.servers()
 	first := servers[0]
@@ -287,14 +287,14 @@ func (p *Plan) startWith(n *Node, joinToken string, args []string) error {
 
 func (p *Plan) tokenFile(n *Node) string { return filepath.Join(p.Dir, n.Name+".token") }
 
-// nodeArgs are the arguments of a node's process. All nodes but the first are told whom to join at
-// every start: one that has joined knows its cluster, but one that was killed before must not begin
-// its own.
+// nodeArgs returns the arguments of a node's process. All nodes but the first get join arguments at
+// every start. A node that has joined ignores them; one that was killed before must not begin a
+// cluster.
 func (p *Plan) nodeArgs(n *Node) []string {
 	return p.joinArgs(n, p.servers()[0])
 }
 
-// joinArgs are nodeArgs with another one to join by. That one itself is told to join nobody.
+// joinArgs is nodeArgs with another server to join. That server itself gets no join arguments.
 func (p *Plan) joinArgs(n, by *Node) []string {
 	args := []string{n.Role, "--data-dir", p.DataDir(n), "--name", n.Name, "--node-ip", p.nodeIPs(n), "--cgroup-root", p.cgroup(n),
 		"--pod-logs-dir", filepath.Join(p.DataDir(n), "log/pods"), "--kubelet-root-dir", filepath.Join(p.DataDir(n), "kubelet"),
@@ -304,21 +304,21 @@ func (p *Plan) joinArgs(n, by *Node) []string {
 		args = append(args, "--token-file", p.tokenFile(n), flag, "https://"+p.apiAddr(by))
 	}
 	if n.Role == Server {
-		args = append(args, p.rangeArgs()...) // before those of the user, which count more
+		args = append(args, p.rangeArgs()...) // before the user's arguments, which take precedence
 	}
 	args = append(args, p.Args...)
 	if n.Role == Server {
 		args = append(args, p.ServerArgs...)
 		if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--snapshot-key-file") }) {
-			args = append(args, "--snapshot-unsealed") // what is in a dev cluster is for trying
+			args = append(args, "--snapshot-unsealed") // a dev cluster has no secrets worth a key
 		}
 	}
 	return args
 }
 
-// serveEndpoint starts the proxy, the one endpoint that the kubeconfig names, and waits until it
-// leads to the first server. A port that was free when the cluster was planned may be taken by now;
-// unless the user wanted that very one, another is as good.
+// serveEndpoint starts the proxy, the one endpoint in the kubeconfig, and waits until it leads to
+// the first server. A port that was free in the plan may be taken by now. Then another one is
+// chosen, unless the user wanted that port.
 func (p *Plan) serveEndpoint(ctx context.Context, first *Node, o Options) error {
 	const attempts = 5
 	for attempt := 1; ; attempt++ {
@@ -338,7 +338,7 @@ func (p *Plan) serveEndpoint(ctx context.Context, first *Node, o Options) error 
 	}
 }
 
-// startProxy starts the proxy unless it runs. It follows the living servers.
+// startProxy starts the proxy unless it runs. It forwards to the live servers.
 func (p *Plan) startProxy() error {
 	if p.Proxy.Alive() {
 		return nil
@@ -357,8 +357,8 @@ func (p *Plan) startProxy() error {
 
 func (p *Plan) proxyLog() string { return filepath.Join(p.Dir, "proxy.log") }
 
-// clientBy returns a client of a kubeconfig, at another server if one is given. Its requests are
-// short, so that one to a server that hangs is not the last of those that wait for it.
+// clientBy returns a client of a kubeconfig, for another server if one is given. Its requests are
+// short, so that a server that hangs does not use up the whole wait.
 func clientBy(server, kubeconfig string) (*kubernetes.Clientset, *rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags(server, kubeconfig)
 	if err != nil {
@@ -381,9 +381,8 @@ func (p *Plan) waitEndpoint(ctx context.Context, timeout time.Duration) error {
 	})
 }
 
-// waitServing waits until the server answers that it is ready, and returns a way to it. With
-// voters, which is for servers that are members of the store, it gives up when too few of these
-// run.
+// waitServing waits until the server is ready, and returns a client configuration for it. voters is
+// for members of the store: the wait ends early when too few of the voters run.
 func (p *Plan) waitServing(ctx context.Context, n *Node, timeout time.Duration, voters Voters) (*rest.Config, error) {
 	var config *rest.Config
 	err := p.wait(ctx, n, timeout, "does not become ready", func(ctx context.Context) error {
@@ -404,7 +403,7 @@ func (p *Plan) waitServing(ctx context.Context, n *Node, timeout time.Duration, 
 				}
 			}
 		}
-		// /readyz says that it is not ready, and this mostly says why.
+		// /readyz fails, and its answer usually has the reason.
 		if reason, e := readyz().AbsPath("/readyz/store").Do(ctx).Raw(); e != nil && len(reason) > 0 {
 			return fmt.Errorf("%w; %s", err, bytes.TrimSpace(reason))
 		}
@@ -448,7 +447,7 @@ func (p *Plan) wait(ctx context.Context, n *Node, timeout time.Duration, what st
 	return poll(ctx, n.Process, n.Name, p.LogFile(n), timeout, what, try)
 }
 
-// hopeless tells whether waiting longer is no use.
+// hopeless reports whether a longer wait is useless.
 func hopeless(err error) bool { return errors.Is(err, errTooFew) || errors.Is(err, ErrLeftBehind) }
 
 // poll does the work of wait; try gives up with an error that is hopeless.
@@ -480,8 +479,8 @@ func poll(ctx context.Context, process *Process, name, log string, timeout time.
 	}
 }
 
-// words returns the last lines that the process has written to the file, to which others before it
-// have written, too.
+// words returns the last lines of this process in the file, which earlier processes have written to
+// as well.
 func (p *Process) words(file string, lines int) string {
 	data, err := os.ReadFile(file)
 	if err != nil {

@@ -8,15 +8,14 @@ import (
 	"time"
 )
 
-// AccountKeyGrace is for how long a key that signed the tokens of service accounts still verifies
-// them after it was exchanged. Kubelets replace every token of a pod within a day; other tokens
-// that last longer are void then.
+// AccountKeyGrace is how long a former key of service accounts still verifies tokens. Kubelets
+// replace every token of a pod within a day; longer-lived tokens are void after it.
 const AccountKeyGrace = 48 * time.Hour
 
-// FormerKey is the public key of tokens of service accounts that are signed with another one now.
+// FormerKey is a public key of service accounts' tokens that signs no more.
 type FormerKey struct {
 	Key   string    `json:"key"`   // PEM
-	Until time.Time `json:"until"` // it verifies; zero: it never did
+	Until time.Time `json:"until"` // the end of its validity; zero: it never verified
 }
 
 // WithAccountKey returns the bundle with the key of a new cluster's service accounts.
@@ -26,7 +25,7 @@ func (b Bundle) WithAccountKey(public crypto.PublicKey) (Bundle, error) {
 	return b, err
 }
 
-// formerAccountKeys are those that verify yet, and those that are former from now on.
+// formerAccountKeys returns the former keys that still verify, and the keys that become former now.
 func (b Bundle) formerAccountKeys(now time.Time) []FormerKey {
 	var out []FormerKey
 	for _, f := range b.FormerAccountKeys {
@@ -44,7 +43,7 @@ func (b Bundle) formerAccountKeys(now time.Time) []FormerKey {
 func (b Bundle) Signer() string {
 	digests, err := accountDigests(b.AccountKeys[:min(1, len(b.AccountKeys))])
 	if err != nil || len(digests) == 0 {
-		return "" // one that cannot be read is told by who needs it
+		return "" // an unreadable key is reported where it is needed
 	}
 	return digests[0]
 }
@@ -85,9 +84,9 @@ func (b Bundle) accounts(keys []crypto.Signer) (a accounts, err error) {
 	return a, nil
 }
 
-// AccountKeys returns the key that signs the tokens of service accounts, nil on a machine that has
-// none, and the other public keys that verify them at that time: of servers that are a step of the
-// exchange ahead or behind, and of before.
+// AccountKeys returns the key that signs the tokens of service accounts, nil on a machine without
+// it. others are the other public keys that verify tokens at that time: former keys, and those of
+// servers that are a step ahead or behind in the exchange.
 func (t *Trust) AccountKeys(now time.Time) (sign crypto.Signer, others []crypto.PublicKey) {
 	a := &t.current().accounts
 	if len(a.keys) > 0 {
@@ -117,7 +116,7 @@ func parsePublic(text string) (crypto.PublicKey, error) {
 	return x509.ParsePKIXPublicKey(der)
 }
 
-// KeyUse is what a key that all servers have is for.
+// KeyUse is the use of a key that all servers have.
 type KeyUse string
 
 const (
@@ -138,9 +137,9 @@ type KeyNeed struct {
 
 func (n KeyNeed) String() string { return fmt.Sprintf("the key of %s, %s", n.Use, n.Digest[:16]) }
 
-// NeedsKeys returns the keys that every server has: those of the CA that issues and of the one that
-// is to, for each purpose, and likewise those that sign the tokens of service accounts. A CA of
-// several purposes has the use CAKey.
+// NeedsKeys returns the keys that every server needs. These are the keys of the issuing and the
+// next CA for each purpose, and of the tokens of service accounts. A CA of several purposes has the
+// use CAKey.
 func (b Bundle) NeedsKeys() ([]KeyNeed, error) {
 	cas, err := b.Digests()
 	if err != nil {
@@ -174,9 +173,8 @@ func (b Bundle) NeedsKeys() ([]KeyNeed, error) {
 	return slices.DeleteFunc(needs, func(n KeyNeed) bool { return n.Use.Optional() && slices.Contains(cas, n.Digest) }), nil
 }
 
-// RetiredKeys returns the keys that servers had and that sign nothing any more, as far as the
-// bundle knows them, those of exchanges that were undone too. A key that was made for a bundle to
-// come is not among them.
+// RetiredKeys returns the keys that servers had and that sign nothing any more, those of undone
+// exchanges too. It knows the keys in the bundle only. A key for a later bundle is not among them.
 func (b Bundle) RetiredKeys() ([]KeyNeed, error) {
 	needs, err := b.NeedsKeys()
 	if err != nil {
@@ -206,7 +204,7 @@ func (b Bundle) RetiredKeys() ([]KeyNeed, error) {
 	return slices.DeleteFunc(retired, func(k KeyNeed) bool { return slices.Contains(needs, k) }), nil
 }
 
-// accountDigests are those of public keys of service accounts, PEM.
+// accountDigests returns the digests of public keys (PEM) of service accounts.
 func accountDigests(texts []string) ([]string, error) {
 	var out []string
 	for _, text := range texts {

@@ -19,9 +19,8 @@ const (
 	caLifetime = 10 * 365 * 24 * time.Hour
 	// LeafLifetime is how long an issued certificate is valid unless the request says otherwise.
 	LeafLifetime = 365 * 24 * time.Hour
-	// clockAllowance is how far certificates are dated back, so that a machine whose clock is a
-	// little behind accepts a certificate that was issued just now. A certificate of a short life
-	// is dated back by a twelfth of it at most.
+	// clockAllowance is how far certificates are dated back, for machines whose clock is a little
+	// behind. A certificate of a short life is dated back by at most a twelfth of it.
 	clockAllowance = 5 * time.Minute
 )
 
@@ -32,8 +31,8 @@ type Authority struct {
 	key  crypto.Signer // nil on a machine that may only verify
 }
 
-// NewAuthority makes a new CA whose subject carries the cluster's id, so that two clusters' CAs
-// can be told apart by eye.
+// NewAuthority makes a new CA. Its subject has the cluster's ID, so that a person can distinguish
+// the CAs of two clusters.
 func NewAuthority(clusterID string, now time.Time) (*Authority, error) {
 	return newSelfSigned(builtInName+clusterID, now)
 }
@@ -79,7 +78,7 @@ func (a *Authority) KeyPEM() ([]byte, error) {
 	return MarshalKey(a.key)
 }
 
-// Key returns the CA key, for keeping it.
+// Key returns the CA key, for storing it.
 func (a *Authority) Key() (crypto.Signer, error) {
 	if a.key == nil {
 		return nil, errNoKey
@@ -94,8 +93,8 @@ func (a *Authority) Pool() *x509.CertPool {
 	return pool
 }
 
-// Digest is what a join token pins: the SHA-256 of the CA's public key, in hexadecimal. It stays
-// the same when the CA certificate is renewed with the same key.
+// Digest is the SHA-256 of the CA's public key, in hexadecimal; join tokens pin it. It stays the
+// same when the CA certificate is renewed with the same key.
 func (a *Authority) Digest() string {
 	sum := sha256.Sum256(a.cert.RawSubjectPublicKeyInfo)
 	return hex.EncodeToString(sum[:])
@@ -106,7 +105,7 @@ func (a *Authority) Certificate() *x509.Certificate { return a.cert }
 
 var errNoKey = errors.New("this machine holds no CA key: only servers can issue certificates")
 
-// Usage says what a certificate is for.
+// Usage is the use of a certificate.
 type Usage int
 
 const (
@@ -122,8 +121,8 @@ type Request struct {
 	Usage        Usage
 	Lifetime     time.Duration // LeafLifetime when 0
 	Holder       string        // ID of the server in the store; empty for others
-	// Revision is that of the store at the time of issue, or a later one. A Trust that is dated
-	// sets its own if that is later.
+	// Revision is the store's revision at the time of issue, or a later one. A dated Trust raises
+	// it to its own.
 	Revision uint64
 	// origin is Bundle.Origin. A Trust sets its own.
 	origin string
@@ -172,8 +171,8 @@ func (a *Authority) Issue(r Request, public crypto.PublicKey, now time.Time) ([]
 	return encodePEM("CERTIFICATE", der), nil
 }
 
-// ParseRequest reads a signing request in PEM and verifies that its own key has signed it. Of the
-// request only the public key is to be believed: the caller decides on the subject.
+// ParseRequest reads a signing request in PEM and verifies its signature by its own key. Only its
+// public key is to be trusted: the caller decides on the subject.
 func ParseRequest(csrPEM []byte) (*x509.CertificateRequest, error) {
 	der, err := decodePEM(csrPEM, "CERTIFICATE REQUEST")
 	if err != nil {
@@ -189,8 +188,8 @@ func ParseRequest(csrPEM []byte) (*x509.CertificateRequest, error) {
 	return csr, nil
 }
 
-// since returns the time, or the beginning of the CA if that is later, because no certificate
-// verifies before it. With a clock that is behind the CA all is in vain.
+// since returns the time, or the start of the CA if that is later, because no certificate verifies
+// before it.
 func (a *Authority) since(t, now time.Time) time.Time {
 	if t.Before(a.cert.NotBefore) && !now.Before(a.cert.NotBefore) {
 		return a.cert.NotBefore
@@ -198,8 +197,8 @@ func (a *Authority) since(t, now time.Time) time.Time {
 	return t
 }
 
-// Verify checks that a certificate was issued by this CA for the usage and is valid at that time.
-// others are what its holder has sent along.
+// Verify checks that this CA issued a certificate for the usage and that it is valid at that time.
+// others are the certificates that its holder sends along.
 func (a *Authority) Verify(cert *x509.Certificate, others []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) error {
 	return verify(a.Pool(), cert, others, usage, now)
 }

@@ -15,71 +15,70 @@ import (
 	"time"
 )
 
-// Step is how far the exchange of a cluster's CA is.
+// Step is the step of the exchange of a cluster's CA.
 //
-//	settled ──begin──▶ spreading ──all believe the new CA──▶ issuing ──all certificates are its──▶ settled
+//	settled ──begin──▶ spreading ──all trust the new CA────▶ issuing ──all certificates are its──▶ settled
 //	   ▲                   │
 //	   └──────undo─────────┘
 type Step string
 
 const (
 	Settled   Step = ""          // one CA, which issues
-	Spreading Step = "spreading" // the old CA issues, the new one is made known
-	Issuing   Step = "issuing"   // the new CA issues, the old one is still believed
+	Spreading Step = "spreading" // the old CA issues, the new one is being spread
+	Issuing   Step = "issuing"   // the new CA issues, the old one is still trusted
 )
 
-// Bundle says which CAs a cluster believes, and which of them issues. It is public; the keys are
+// Bundle has the trusted CAs of a cluster, with the issuing one first. It is public; the keys are
 // kept elsewhere.
 type Bundle struct {
-	// Generation is one more with each change. A node never goes back to a lower one.
+	// Generation rises by one with each change. A node never returns to a lower one.
 	Generation uint64 `json:"generation"`
 	Step       Step   `json:"step,omitempty"`
-	// CAs are the certificates of all CAs that are believed, PEM; the first one issues.
+	// CAs are the certificates of all trusted CAs, PEM; the first one issues.
 	CAs []string `json:"cas"`
-	// Peers and FrontProxy are the CAs for these purposes, in the same way. A cluster that began
-	// with an earlier version has none until it exchanges the CA: see For. While it goes over to
-	// them, the clients' CA before is one of them.
+	// Peers and FrontProxy are the CAs for these purposes, in the same form. A cluster that began
+	// with an earlier version has none until it exchanges the CA: see For. During that exchange the
+	// clients' previous CA is one of them.
 	Peers      []string `json:"peers,omitempty"`
 	FrontProxy []string `json:"frontProxy,omitempty"`
-	// Bridges are certificates of CAs of this cluster that another CA has signed. They are sent
-	// along with what is issued, for clients that believe the other one only. That is the CA
-	// before: a kubeconfig that was copied long ago goes on to believe the servers until that CA
-	// ends. Or it is one above an External CA. Bridges are never believed themselves.
+	// Bridges are certificates of this cluster's CAs that another CA has signed. They are sent
+	// along with issued certificates, for clients that trust the other CA only. The other CA may be
+	// the previous one: an old copy of a kubeconfig trusts the servers until that CA ends. Or it is
+	// a CA above an External CA. Bridges are never trusted themselves.
 	Bridges []string `json:"bridges,omitempty"`
-	// Former are the digests of the CAs that were believed once, those of exchanges that were
-	// undone among them. Tokens that pin one were made for this cluster, and let nobody in any
-	// more.
+	// Former are the digests of the CAs that were trusted before, those of undone exchanges among
+	// them. A token that pins one was made for this cluster, and admits no machine any more.
 	Former []string `json:"former,omitempty"`
-	// Origin is the same as long as the cluster exists, and in clusters that go on in its place. It
-	// is in certificates, because an External CA may be that of another cluster as well. A cluster
-	// that never had an External CA has none.
+	// Origin identifies the cluster, and clusters that continue it after a recovery. Certificates
+	// have it, because another cluster may have the same External CA. A cluster that never had an
+	// External CA has none.
 	Origin string `json:"origin,omitempty"`
-	// AccountKeys are the public keys of service accounts' tokens, PEM: the first one's signs, all
-	// verify. They are exchanged together with the CA, or alone. FormerAccountKeys verify for some
-	// time yet; those of exchanges that were undone, which have signed nothing, are among them and
-	// verify nothing.
+	// AccountKeys are the public keys of service accounts' tokens, PEM. The first key signs and all
+	// verify. They are exchanged together with the CA, or alone. FormerAccountKeys verify for a
+	// limited time. Keys of undone exchanges are among them; they have signed nothing and verify
+	// nothing.
 	AccountKeys       []string    `json:"accountKeys,omitempty"`
 	FormerAccountKeys []FormerKey `json:"formerAccountKeys,omitempty"`
-	// Since is when the exchange began.
+	// Since is the start of the exchange.
 	Since time.Time `json:"since,omitzero"`
-	// Forced tells that the exchange waits for nobody who shows no life.
+	// Forced means that the exchange does not wait for nodes without a sign of life.
 	Forced bool `json:"forced,omitempty"`
 }
 
-// NewBundle is a cluster's first.
+// NewBundle returns the first bundle of a cluster.
 func NewBundle(ca *Authority) Bundle {
 	return Bundle{Generation: 1, CAs: []string{string(ca.pem)}}
 }
 
-// ErrStep is returned when the exchange is not where it would have to be for what was asked.
+// ErrStep is returned when the exchange is at a step that does not allow the request.
 var ErrStep = errors.New("the exchange is at another step")
 
-// ExchangesCA reports whether the exchange that is under way is one of the CA, and not of the key
-// of service accounts alone.
+// ExchangesCA reports whether the current exchange is one of the CA, and not of the key of service
+// accounts alone.
 func (b Bundle) ExchangesCA() bool { return b.Step != Settled && len(b.CAs) > 1 }
 
-// Begin returns the bundle that makes a new CA known beside the one that issues, and a new key of
-// service accounts. They sign nothing yet.
+// Begin returns the bundle with a new CA beside the issuing one, and a new key of service accounts.
+// They sign nothing yet.
 func (b Bundle) Begin(next *Authority, account crypto.PublicKey, now time.Time) (Bundle, error) {
 	out, err := b.BeginAccounts(account, now)
 	if err == nil {
@@ -88,8 +87,8 @@ func (b Bundle) Begin(next *Authority, account crypto.PublicKey, now time.Time) 
 	return out, err
 }
 
-// BeginAccounts returns the bundle that makes a new key of service accounts known beside the one
-// that signs. The CA stays.
+// BeginAccounts returns the bundle with a new key of service accounts beside the signing one. The
+// CA stays.
 func (b Bundle) BeginAccounts(account crypto.PublicKey, now time.Time) (Bundle, error) {
 	if b.Step != Settled {
 		return b, fmt.Errorf("%w: one is under way since %s (%s)", ErrStep, b.Since.UTC().Format(time.RFC3339), b.Step)
@@ -129,7 +128,7 @@ func (b Bundle) Undo() (Bundle, error) {
 	return out, nil
 }
 
-// Force returns the bundle whose exchange waits for nobody who shows no life.
+// Force returns the bundle with an exchange that does not wait for nodes without a sign of life.
 func (b Bundle) Force() (Bundle, error) {
 	if b.Step == Settled {
 		return b, fmt.Errorf("%w: none is under way", ErrStep)
@@ -146,9 +145,9 @@ func (b Bundle) signByNew() Bundle {
 	return out
 }
 
-// issueByNew makes the new CA the one that issues, too. bridge is its certificate, signed by the
-// one before; nil if that one may certify no CAs. What leads to a company's root comes before it:
-// some clients try the first way only.
+// issueByNew makes the new CA the issuing one, too. bridge is its certificate, signed by the
+// previous CA; nil if that CA may not sign CAs. The chain to a company's root comes before the
+// bridge: some clients try the first chain only.
 func (b Bundle) issueByNew(bridge []byte, now time.Time) Bundle {
 	out := b.signByNew()
 	for _, p := range Purposes() {
@@ -172,14 +171,14 @@ func lastFirst(all []string) []string {
 	return slices.Concat(all[last:], all[:last])
 }
 
-// withoutLast drops the CA of an exchange that is given up.
+// withoutLast drops the CA of an exchange that is undone.
 func withoutLast(cas []string) []string {
 	last := max(1, len(cas)-1)
 	return cas[:last:last]
 }
 
-// retire drops all CAs but those that issue; the keys of service accounts but the one that signs
-// verify for some time.
+// retire drops all CAs but the issuing ones. The former keys of service accounts verify for a
+// limited time.
 func (b Bundle) retire(now time.Time) (Bundle, error) {
 	out, err := b.advance(Settled).change(func(cas []string) []string { return cas[:1:1] })
 	if err != nil {
@@ -198,7 +197,7 @@ func (b Bundle) advance(to Step) Bundle {
 	return b
 }
 
-// PEM returns the certificates of all CAs that are believed, the one that issues first.
+// PEM returns the certificates of all trusted CAs, the issuing one first.
 func (b Bundle) PEM() []byte {
 	var out bytes.Buffer
 	for _, ca := range b.CAs {
@@ -225,14 +224,14 @@ func (b Bundle) authorities() ([]*Authority, error) {
 	return out, nil
 }
 
-// NextAuthority makes the CA that is to follow the given ones. Its name tells when it was made, so
-// that it and the CA before it can be told apart by eye.
+// NextAuthority makes the CA that follows the given ones. Its name has the time, so that a person
+// can distinguish it from the CA before.
 func NextAuthority(clusterID string, now time.Time) (*Authority, error) {
 	return CAOf(Clients, clusterID, now)
 }
 
-// bridge signs the next CA's certificate with this one, for those who know this one only. It has
-// all constraints of the next one: what is good by it must be good without it.
+// bridge signs the next CA's certificate with this CA, for clients that know this CA only. It has
+// all constraints of the next one: a chain through the bridge must be valid without it too.
 func (a *Authority) bridge(next *Authority, now time.Time) ([]byte, error) {
 	if a.key == nil {
 		return nil, errNoKey

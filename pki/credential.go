@@ -18,9 +18,9 @@ const (
 	RoleAgent  = "agent"
 )
 
-// Credential is the CA's word that a gossip member may call itself by this name and role. It does
-// for gossip what an X.509 certificate does for TLS, in some 150 bytes: a member's metadata must
-// fit, with everything else in it, into the 512 bytes that memberlist allows.
+// Credential is the CA's statement that a gossip member has this name and role. It serves gossip as
+// an X.509 certificate serves TLS, in some 150 bytes. A member's whole metadata must fit into the
+// 512 bytes that memberlist allows.
 type Credential struct {
 	Name     string
 	Role     string // RoleServer or RoleAgent

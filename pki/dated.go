@@ -24,7 +24,7 @@ var (
 	origin = append(slices.Clone(onRequest), 3)
 )
 
-// Dated makes the certificates that t issues from now on bear the revision of the store.
+// Dated makes later certificates of t have the store's revision.
 func (t *Trust) Dated(revision func() uint64) { t.revision.Store(&revision) }
 
 // dating returns the revision for a certificate that is issued now; 0 without a store.
@@ -36,8 +36,7 @@ func (t *Trust) dating() uint64 {
 }
 
 // RevisionOf returns the revision of the store at which a certificate was issued. It is 0 for a
-// certificate of a version from before 29 November 2026, or one that was issued before the store
-// was open.
+// certificate of a version before 29 November 2026, or from before the store was open.
 func RevisionOf(cert *x509.Certificate) uint64 {
 	var revision int64
 	if value := extension(cert, issuedAt); value != nil {
@@ -106,8 +105,8 @@ func ownExtensions(revision uint64, id, from string) (out []pkix.Extension, err 
 	return out, nil
 }
 
-// OfNewest reports whether the newest CA of a purpose has signed the certificate: the one that
-// issues, or is about to.
+// OfNewest reports whether the newest CA of a purpose, the issuing or the next one, has signed the
+// certificate.
 func (t *Trust) OfNewest(cert *x509.Certificate) bool {
 	is := t.current()
 	return slices.ContainsFunc(Purposes(), func(p Purpose) bool {

@@ -1,22 +1,23 @@
-// Package pki is the cluster's certificate authority and everything that it issues.
+// Package pki is the cluster's certificate authority, with all keys and certificates that it
+// issues.
 //
-// A cluster has a CA for each purpose, or two while they are exchanged for new ones. Their keys
-// live on every server (mode 0600, in the data directory's pki folder) and never on an agent. The
-// CA for clients signs X.509 certificates and the compact credentials of gossip members. A join
-// token pins its digest. Those of the other purposes sign one certificate of each server. A cluster
-// that began with an earlier version has the CA for clients alone, until it exchanges it. The key
-// that signs the tokens of service accounts is kept beside them, and exchanged together with them.
+// A cluster has a CA for each purpose, or two during an exchange. Their keys are on every server
+// (mode 0600, in the data directory's pki folder) and never on an agent. The CA for clients signs
+// X.509 certificates and the compact credentials of gossip members. A join token pins its digest.
+// The CAs of the other purposes sign one certificate of each server. A cluster that began with an
+// earlier version has the CA for clients alone, until it exchanges it. The key that signs the
+// tokens of service accounts is kept beside them, and exchanged with them.
 //
 //	Authority  one CA
-//	Purpose    the use of a CA's certificates, and the doors where these count
+//	Purpose    the use of a CA's certificates, and the servers that accept these
 //	Bundle     the CAs that a cluster trusts, and the issuing one; public, with a generation
-//	Trust      the current Bundle, with the keys that this machine has
+//	Trust      the current Bundle, with this machine's keys
 //	Identity   a key with its current certificate
 //	Upkeep     renews certificates before they expire
 //
 // Invariants:
-//   - a file with a private key is never readable by any user but its owner, at no moment;
-//   - certificates in use are renewed in place, before they expire, without a restart: servers and
+//   - a file with a private key is at every moment unreadable for other users than its owner;
+//   - certificates in use are renewed in place, before they expire, without a restart. Servers and
 //     clients ask an Identity for the current certificate, and a Trust for the CAs;
 //   - nothing here opens a connection; the caller carries a signing request to a server.
 package pki

@@ -19,17 +19,17 @@ import (
 	"time"
 )
 
-// External is a CA that an operator brings: an intermediate that a company's CA has signed, or a
-// root. It signs as a built-in CA does.
+// External is an operator's CA: an intermediate that a company's CA has signed, or a root. It signs
+// as a built-in CA does.
 //
 //	company's root ── other intermediates ── the cluster's CA ── certificates of the cluster
-//	└──────────── sent along, never believed ───────────────┘
+//	└──────────── sent along, never trusted ────────────────┘
 //
-// What holds: a cluster believes the key of its own CA alone, never what is above it. The company's
-// root and its other intermediates can sign any name and any group. So the anchor of the cluster is
-// a certificate of that key that the key has signed itself; it has the limits of the company's, and
-// ends with the first of the chain. Clients that believe the company's root only get the chain from
-// the servers, as Bundle.Bridges.
+// Invariant: a cluster trusts the key of its own CA alone, never a CA above it. The company's root
+// and its other intermediates can sign any name and any group. So the cluster's anchor is a
+// certificate of that key, signed by the key itself. It has the limits of the company's
+// certificate, and ends with the first of the chain. Clients that trust the company's root only get
+// the chain from the servers, as Bundle.Bridges.
 type External struct {
 	ca    *Authority
 	given []*x509.Certificate // as in the file: the cluster's CA, and then each one's issuer
@@ -49,8 +49,7 @@ func (b Bundle) External() bool {
 	return err == nil && cas[0].External()
 }
 
-// BundleForm is the form of bundles that this version handles: SeparateForm. The ones before would
-// lose what they do not know.
+// BundleForm is the form of bundles of this version. Earlier versions would lose unknown fields.
 const (
 	BundleForm   = SeparateForm
 	SeparateForm = 2 // with CAs for purposes beside the clients'
@@ -74,8 +73,8 @@ func (b Bundle) HasExternal() bool {
 	return err == nil && slices.ContainsFunc(cas, (*Authority).External)
 }
 
-// ReadExternal reads a CA from files, and checks it as ParseExternal does. Others may not read the
-// key's file.
+// ReadExternal reads a CA from files, and checks it as ParseExternal does. The key's file must be
+// readable by its owner only.
 func ReadExternal(chainFile, keyFile string, now time.Time) (*External, error) {
 	chainPEM, err := os.ReadFile(chainFile)
 	if err != nil {
@@ -122,8 +121,8 @@ func ParseExternal(chainPEM, keyPEM []byte, now time.Time) (*External, error) {
 // Authority is the anchor of the cluster that has this CA, with its key.
 func (e *External) Authority() *Authority { return e.ca }
 
-// Along returns the certificates that lead from the CA to the company's root, PEM, without the
-// root, which helps nobody who does not have it.
+// Along returns the certificates from the CA to the company's root, PEM. The root is left out: it
+// has no use for a client that does not trust it already.
 func (e *External) Along() []string {
 	var out []string
 	for _, cert := range e.given {
@@ -217,7 +216,7 @@ func (a *Authority) checkIssued(text []byte) error {
 		return err
 	}
 	if leaf.NotBefore.After(a.cert.NotAfter) {
-		return nil // as with a built-in CA that has ended: a server starts all the same, for its successor
+		return nil // the server starts to allow a replacement, as with a built-in CA that has ended
 	}
 	if err := verifyUsages(leaf, x509.VerifyOptions{Roots: a.Pool(), CurrentTime: leaf.NotBefore}, leaf.ExtKeyUsage); err != nil {
 		var names []string
@@ -230,7 +229,7 @@ func (a *Authority) checkIssued(text []byte) error {
 	return nil
 }
 
-// anchor makes the certificate by which a cluster believes the CA. That of a root is its own.
+// anchor makes the certificate by which a cluster trusts the CA. A root is its own anchor.
 func anchor(given []*x509.Certificate, key crypto.Signer) (*Authority, error) {
 	own := given[0]
 	if selfSigned(own) {
@@ -275,9 +274,9 @@ func constrain(template, of *x509.Certificate) {
 
 var nameConstraints = asn1.ObjectIdentifier{2, 5, 29, 30}
 
-// bridges reports whether this CA signs a certificate of the next one. An operator's CA does that
-// for another one of the operator's alone: a CA of which the company knows nothing would be
-// believed wherever the company's root is. Its path length may forbid it.
+// bridges reports whether this CA signs a certificate of the next one. An operator's CA signs only
+// another CA of the operator: a CA that the company does not know would be trusted wherever the
+// company's root is. Its path length may forbid it.
 func (a *Authority) bridges(next *Authority) bool {
 	return (a.cert.MaxPathLen != 0 || !a.cert.MaxPathLenZero) && (!a.External() || next.External())
 }
@@ -289,13 +288,13 @@ func NewExternalBundle(e *External) Bundle {
 	return b
 }
 
-// originLength is that of an origin, in characters.
+// originLength is the length of an origin in characters.
 const originLength = 10
 
 func newOrigin() string { return rand.Text()[:originLength] }
 
-// belongs returns ErrOtherCluster for a certificate that another cluster has issued. One without an
-// origin is of a CA before, or on request.
+// belongs returns ErrOtherCluster for a certificate that another cluster has issued. A certificate
+// without an origin is older, or on request.
 func (b Bundle) belongs(cert *x509.Certificate) error {
 	if its := OriginOf(cert); its != "" && b.Origin != "" && its != b.Origin {
 		return fmt.Errorf("%w: the certificate of %q has the origin %s, this one %s", ErrOtherCluster, cert.Subject.CommonName, its, b.Origin)
@@ -329,21 +328,21 @@ func (b Bundle) BeginExternal(e *External, account crypto.PublicKey, now time.Ti
 		return b, err
 	}
 	along := e.Along()
-	// A cluster that was rebuilt from a backup of before has the same origin when it begins again:
-	// its agents may know the origin from the first time.
+	// A cluster that was rebuilt from an earlier backup gets the same origin again: its agents may
+	// know the origin from the first time.
 	out.Origin = cmp.Or(b.Origin, cas[0].Digest()[:originLength])
 	out.Bridges = append(along, slices.DeleteFunc(slices.Clone(b.Bridges), func(text string) bool { return slices.Contains(along, text) })...)
 	return out, nil
 }
 
-// path returns the certificates that lead from the CA to what may be believed elsewhere: to the
-// company's root, and to the CAs of this cluster before. Each one comes before its issuer.
+// path returns the certificates that lead from the CA to anchors elsewhere: to the company's root,
+// and to this cluster's earlier CAs. Each one comes before its issuer.
 func (a *Authority) path(along []*x509.Certificate) (out []*x509.Certificate) {
 	var follow func(is func(*x509.Certificate) bool)
 	follow = func(is func(*x509.Certificate) bool) {
 		for _, cert := range along {
 			if !is(cert) || slices.Contains(out, cert) || selfSigned(cert) {
-				continue // what is self-signed leads nowhere
+				continue // a self-signed certificate leads to no other
 			}
 			out = append(out, cert)
 			follow(func(other *x509.Certificate) bool {
@@ -355,7 +354,7 @@ func (a *Authority) path(along []*x509.Certificate) (out []*x509.Certificate) {
 	return out
 }
 
-// along parses the bridges. One that cannot be read helps nobody, and is left out.
+// along parses the bridges, and leaves out unreadable ones.
 func (b Bundle) along() (out []*x509.Certificate) {
 	for _, text := range b.Bridges {
 		if cert, err := parseCertificate([]byte(text)); err == nil {
@@ -365,11 +364,11 @@ func (b Bundle) along() (out []*x509.Certificate) {
 	return out
 }
 
-// useful are the bridges that lead from the CAs anywhere, and have not ended.
+// useful returns the bridges that lead from the CAs and have not ended.
 func (b Bundle) useful(now time.Time) (out []string) {
 	cas, err := b.authorities()
 	if err != nil {
-		return b.Bridges // whoever needs the CAs says it
+		return b.Bridges // the error is reported where the CAs are needed
 	}
 	along := b.along()
 	for _, cert := range along {

@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// company is a company's root, and what it signs.
+// company is a company's root and the CAs that it signs.
 type company struct {
 	t    *testing.T
 	root *x509.Certificate
@@ -52,7 +52,7 @@ func rsaKey(t *testing.T, bits int) crypto.Signer {
 	return key
 }
 
-// template is that of a CA of five years.
+// template returns the template of a CA for five years.
 func template(name string) *x509.Certificate {
 	now := time.Now()
 	return &x509.Certificate{
@@ -61,7 +61,7 @@ func template(name string) *x509.Certificate {
 	}
 }
 
-// sign signs a certificate; parent is nil for one that signs itself.
+// sign signs a certificate; without a parent it signs itself.
 func (c *company) sign(cert, parent *x509.Certificate, key, by crypto.Signer) *x509.Certificate {
 	c.t.Helper()
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
@@ -120,20 +120,19 @@ func keyText(t *testing.T, key crypto.Signer) []byte {
 	return text
 }
 
-// byRoot reports whether a client that knows only the company's root believes the chain.
+// byRoot reports whether a client that knows only the company's root trusts the chain.
 func (c *company) byRoot(chain []*x509.Certificate) error {
 	roots := x509.NewCertPool()
 	roots.AddCert(c.root)
 	return verify(roots, chain[0], chain[1:], x509.ExtKeyUsageServerAuth, time.Now())
 }
 
-// serving is a certificate for the names, and one for a client.
+// serving returns a certificate for the names, and one for a client.
 func serving(names ...string) []Request {
 	return []Request{{CommonName: "barque:apiserver", Usage: Server, Names: names}, {CommonName: "barque:admin", Usage: Client}}
 }
 
-// TestExternalRefusals: each kind of CA that could not be a cluster's is refused with the reason
-// and the way out.
+// TestExternalRefusals: each kind of unfit CA is refused with the reason and the remedy.
 func TestExternalRefusals(t *testing.T) {
 	c := newCompany(t)
 	good, goodKey := c.intermediate("Cluster CA", nil)
@@ -226,7 +225,7 @@ func TestExternalRefusals(t *testing.T) {
 			}
 		})
 	}
-	// Go makes no key of 1024 bits any more. This is that of a root of 2009.
+	// Go makes no 1024-bit keys any more. This one is from a root of 2009.
 	short := &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, MaxPathLen: -1, NotAfter: now.AddDate(1, 0, 0),
 		PublicKey: &rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), 1023), E: 65537}}
 	if err := checkLink(1, short, now); !errors.Is(err, ErrUnfit) || !strings.Contains(err.Error(), "1024 bits") {
@@ -282,8 +281,8 @@ func TestExternalFiles(t *testing.T) {
 	}
 }
 
-// TestExternalAnchor: the cluster believes its own CA's key alone, within the company's limits. Its
-// certificates verify by the company's root, with all that is sent along.
+// TestExternalAnchor: the cluster trusts only its own CA's key, within the company's limits. Its
+// certificates verify by the company's root, with the chain.
 func TestExternalAnchor(t *testing.T) {
 	c := newCompany(t)
 	middleKey, ends := ecdsaKey(t, elliptic.P384()), time.Now().AddDate(1, 0, 0).UTC().Truncate(time.Second)
@@ -338,9 +337,9 @@ func TestExternalAnchor(t *testing.T) {
 	}
 }
 
-// TestTheCompanyIsNotTheCluster: certificates of system:masters by the company's root, by a sibling
-// of the cluster's CA, and by a CA of the same name are believed by nobody in the cluster, whatever
-// is sent along.
+// TestTheCompanyIsNotTheCluster: the cluster trusts only its own CA for system:masters. It rejects
+// such certificates by the company's root, a sibling of the CA, and a CA of the same name. The
+// chain does not matter.
 func TestTheCompanyIsNotTheCluster(t *testing.T) {
 	c := newCompany(t)
 	e := c.external("Cluster CA", nil)
@@ -370,14 +369,14 @@ func TestTheCompanyIsNotTheCluster(t *testing.T) {
 			t.Errorf("%s passes for the cluster's CA", name)
 		}
 	}
-	// No CA above is in what the cluster believes.
+	// The cluster trusts no CA above its own.
 	if pem := trust.PEM(); !bytes.Equal(pem, e.ca.pem) {
 		t.Errorf("the cluster believes\n%s", pem)
 	}
 }
 
 // TestExchangeWithExternalCAs goes from a built-in CA to an intermediate, to a second one, and
-// back. Clients of the company's root, and those of the first CA, are looked at in each step.
+// back. Each step is checked with clients of the company's root and of the first CA.
 func TestExchangeWithExternalCAs(t *testing.T) {
 	c := newCompany(t)
 	trust := newTrust(t)
@@ -439,7 +438,8 @@ func TestExchangeWithExternalCAs(t *testing.T) {
 		t.Errorf("a CA from before: %v", err)
 	}
 
-	// The second one may certify no CAs. So nobody follows it to the next, and nothing of it stays.
+	// The second CA may sign no CAs. So no bridge leads from it to the next, and none of its own
+	// stay.
 	begin(t, trust, "c1")
 	advance(t, trust)
 	check("a built-in one issues", false, false, 0)
@@ -469,7 +469,7 @@ func TestARootWithoutKeyUsage(t *testing.T) {
 	}
 }
 
-// TestExternalRoot: a root of an operator's own is the anchor as it is.
+// TestExternalRoot: an operator's own root is used as the anchor unchanged.
 func TestExternalRoot(t *testing.T) {
 	c := newCompany(t)
 	e, err := ParseExternal(chainText(c.root), keyText(t, c.key), time.Now())

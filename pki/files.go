@@ -73,7 +73,7 @@ func MarshalKeys(keys []crypto.Signer) ([]byte, error) {
 	return out, nil
 }
 
-// ParseKeys decodes what MarshalKeys encoded.
+// ParseKeys decodes the output of MarshalKeys.
 func ParseKeys(keysPEM []byte) ([]crypto.Signer, error) {
 	var keys []crypto.Signer
 	for {
@@ -116,7 +116,7 @@ func LoadOrCreateKey(path string) (crypto.Signer, error) {
 	return key, nil
 }
 
-// ChainPEM encodes a certificate and all that is sent along with it.
+// ChainPEM encodes a certificate and its chain.
 func ChainPEM(cert *tls.Certificate) []byte {
 	var out []byte
 	for _, der := range cert.Certificate {

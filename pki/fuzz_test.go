@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// FuzzToken: a text is a token or none. One that is taken is written as it was read, has a key, and
-// pins no CA but its own.
+// FuzzToken: an accepted token is written as it was read, has a key, and pins no CA but its own.
 func FuzzToken(f *testing.F) {
 	ca, err := NewAuthority("c1", time.Now())
 	if err != nil {
@@ -42,7 +41,7 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-// FuzzCredential: a credential of gossip that counts says what one says that the CA has signed.
+// FuzzCredential: an accepted credential has the name and role that the CA has signed.
 func FuzzCredential(f *testing.F) {
 	now := time.Now()
 	ca, err := NewAuthority("c1", now)
@@ -69,8 +68,7 @@ func FuzzCredential(f *testing.F) {
 	})
 }
 
-// FuzzAuthority: no file in the place of a CA's crashes a server, and one that is taken signs what
-// verifies by it.
+// FuzzAuthority: no CA file crashes a server, and an accepted CA signs certificates that verify.
 func FuzzAuthority(f *testing.F) {
 	now := time.Now()
 	ca, err := NewAuthority("c1", now)
@@ -110,8 +108,8 @@ func FuzzAuthority(f *testing.F) {
 	})
 }
 
-// FuzzBundle: no record of the CAs, as it comes from the store, a disk or another server, crashes
-// one. What is believed by it is in it.
+// FuzzBundle: no bundle from the store, a disk or another server crashes a server. All trusted CAs
+// are in the bundle.
 func FuzzBundle(f *testing.F) {
 	now := time.Now()
 	ca, err := NewAuthority("c1", now)

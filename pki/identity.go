@@ -16,12 +16,12 @@ import (
 	"github.com/barque/barque/internal/atomicfile"
 )
 
-// Issuer turns a public key into a certificate (PEM; what is to be sent along may follow it). A
-// server issues by itself; an agent carries a signing request to a server.
+// Issuer turns a public key into a certificate (PEM, with any chain after it). A server issues by
+// itself; an agent carries a signing request to a server.
 type Issuer func(ctx context.Context, key crypto.Signer) ([]byte, error)
 
-// Identity is a key with the certificate of the moment, which it hands out on every handshake.
-// Upkeep renews it.
+// Identity is a key with its current certificate, which every handshake gets from it. Upkeep renews
+// it.
 type Identity struct {
 	name   string
 	key    crypto.Signer // nil: each certificate has a key of its own
@@ -33,11 +33,11 @@ type Identity struct {
 	current atomic.Pointer[tls.Certificate]
 }
 
-// IdentityConfig says whose identity it is and where it comes from.
+// IdentityConfig configures an identity.
 type IdentityConfig struct {
 	Name string // for errors, logs and reports
-	// Key stays. Without one, which is for identities that are kept in memory only, there is a new
-	// one with each certificate: who has read a key does not have that of the next.
+	// Key is kept for all certificates. Without it each certificate has a new key, so that a stolen
+	// key ends with its certificate; that is for identities kept in memory only.
 	Key    crypto.Signer
 	Issue  Issuer
 	Path   string // file of the certificate; empty keeps it in memory only
@@ -45,8 +45,7 @@ type IdentityConfig struct {
 	Logger *slog.Logger
 }
 
-// NewIdentity loads the certificate from its file when it is still good there, and otherwise has
-// one issued.
+// NewIdentity loads the certificate from its file, or has one issued if that is not valid any more.
 func NewIdentity(ctx context.Context, c IdentityConfig) (*Identity, error) {
 	if c.Path != "" && c.Key == nil {
 		return nil, fmt.Errorf("identity %s: a certificate in a file needs a key that stays", c.Name)
@@ -58,7 +57,7 @@ func NewIdentity(ctx context.Context, c IdentityConfig) (*Identity, error) {
 		case err != nil:
 			return nil, err
 		default:
-			// A file that does not fit is replaced by a new certificate: nothing is lost by that.
+			// An unfit file is replaced by a new certificate, without a loss.
 			if err := i.Use(certPEM); err != nil {
 				i.logger.Warn("certificate on disk is not usable, asking for a new one", "identity", i.name, "file", i.path, "reason", err)
 			}
@@ -72,8 +71,8 @@ func NewIdentity(ctx context.Context, c IdentityConfig) (*Identity, error) {
 	return i, nil
 }
 
-// LoadIdentity loads an identity whose certificates come from elsewhere, by Use. The one in the
-// file may have ended.
+// LoadIdentity loads an identity whose certificates come by Use. The certificate in the file may
+// have ended.
 func LoadIdentity(name, path string, key crypto.Signer) (*Identity, error) {
 	certPEM, err := os.ReadFile(path)
 	if err != nil {
@@ -86,13 +85,13 @@ func LoadIdentity(name, path string, key crypto.Signer) (*Identity, error) {
 	return i, nil
 }
 
-// Name is what the identity is called in logs and reports.
+// Name is the identity's name in logs and reports.
 func (i *Identity) Name() string { return i.name }
 
 // Path is the file of the certificate; empty when it is kept in memory only.
 func (i *Identity) Path() string { return i.path }
 
-// Term is the life of the certificate of the moment.
+// Term returns the validity of the current certificate.
 func (i *Identity) Term() Term { return TermOf(i.current.Load().Leaf) }
 
 // Renew has a new certificate issued and uses it from now on.
@@ -122,7 +121,7 @@ func (i *Identity) RenewFor(ctx context.Context, key crypto.Signer) error {
 	return atomicfile.Write(i.path, certPEM, 0o644)
 }
 
-// Use hands out this certificate from now on. It is not written to the file.
+// Use makes this certificate the current one. It does not write the file.
 func (i *Identity) Use(certPEM []byte) error { return i.use(certPEM, i.key) }
 
 func (i *Identity) use(certPEM []byte, key crypto.Signer) error {
@@ -154,7 +153,7 @@ func (i *Identity) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certi
 	return i.current.Load(), nil
 }
 
-// Signs returns an Issuer that signs with the CA that issues at that time. request is asked at
+// Signs returns an Issuer that signs with the CA that issues at the time. request is called at
 // every renewal, so that a certificate follows its holder's names and addresses.
 func (t *Trust) Signs(request func() Request, now func() time.Time) Issuer {
 	return func(_ context.Context, key crypto.Signer) ([]byte, error) {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestNoCertificateIsOlderThanItsCA: certificates are dated back for clocks that are behind. Before
-// the beginning of a young CA they verify nowhere.
+// TestNoCertificateIsOlderThanItsCA: certificates are dated back for clocks that are behind, but
+// not before the start of a young CA: there they do not verify.
 func TestNoCertificateIsOlderThanItsCA(t *testing.T) {
 	c, now := newCompany(t), time.Now()
 	e := c.external("Cluster CA", func(x *x509.Certificate) { x.NotBefore = now.Add(-time.Second) })
@@ -47,7 +47,8 @@ func TestNoCertificateIsOlderThanItsCA(t *testing.T) {
 			t.Errorf("%s: it begins %s before its CA", name, begins.Sub(cert.NotBefore))
 		}
 	}
-	// A clock that is behind the CA gets what is good by that clock, as with a built-in CA.
+	// A machine whose clock is before the CA's start gets a certificate valid by that clock, as
+	// with a built-in CA.
 	past := now.AddDate(-1, 0, 0)
 	if text, err := e.ca.Issue(Request{CommonName: "s1", Usage: Server}, key.Public(), past); err != nil {
 		t.Error(err)
@@ -56,7 +57,7 @@ func TestNoCertificateIsOlderThanItsCA(t *testing.T) {
 	}
 }
 
-// narrow gives a CA each kind of constraint, within which the names of a cluster are.
+// narrow gives a CA each kind of constraint that allows the cluster's names.
 func narrow(x *x509.Certificate) {
 	x.MaxPathLen, x.MaxPathLenZero = 0, true
 	x.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
@@ -64,9 +65,8 @@ func narrow(x *x509.Certificate) {
 	x.ExcludedIPRanges = []*net.IPNet{{IP: net.IP{192, 0, 2, 0}, Mask: net.IPMask{255, 255, 255, 0}}}
 }
 
-// TestAnExchangeHidesNoConstraints: a node whose certificates the next CA may not issue gets none
-// from the first step on, where the exchange can be undone. The CA before vouches for the next one
-// within the constraints of that.
+// TestAnExchangeHidesNoConstraints: a certificate that the next CA may not issue is refused from
+// the first step on, when the exchange can be undone. The bridge has the next CA's constraints.
 func TestAnExchangeHidesNoConstraints(t *testing.T) {
 	c := newCompany(t)
 	trust := newTrust(t)
@@ -106,7 +106,7 @@ func TestAnExchangeHidesNoConstraints(t *testing.T) {
 	advance(t, trust)
 	check("issuing", "may not issue")
 
-	// What the issuing CA would forbid is forbidden on the way over the first CA as well.
+	// A limit of the issuing CA also holds on the chain over the first CA.
 	between := trust.current().bundle.along()
 	server := func(name string, by *x509.Certificate, byKey crypto.Signer) *x509.Certificate {
 		return c.sign(&x509.Certificate{NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{name},
@@ -135,9 +135,9 @@ func TestAnExchangeHidesNoConstraints(t *testing.T) {
 	check("settled", "may not issue")
 }
 
-// TestATwinIsAnotherCluster: two clusters begin with one CA, as when a server loses its data and
-// has the flags of its first start. Nodes of the one do not believe the other. A cluster that goes
-// on in the place of one, from a backup, is believed.
+// TestATwinIsAnotherCluster: two clusters may begin with one CA, such as when a server loses its
+// data and has the flags of its first start. Nodes of one do not trust the other. A cluster that
+// continues one from a backup is trusted.
 func TestATwinIsAnotherCluster(t *testing.T) {
 	e := newCompany(t).external("Cluster CA", nil)
 	make := func(b Bundle) *Trust {
@@ -173,7 +173,7 @@ func TestATwinIsAnotherCluster(t *testing.T) {
 	if err := own.SameCluster(tls.ConnectionState{}); err != nil {
 		t.Errorf("a client without a certificate: %v", err)
 	}
-	// A cluster keeps its origin when it goes to another CA, and gets one with its first.
+	// A cluster keeps its origin with another CA, and gets one with its first External CA.
 	built := newTrust(t)
 	if built.Bundle().Origin != "" {
 		t.Error("a cluster with a built-in CA has an origin, which earlier versions drop")
@@ -192,8 +192,8 @@ func TestATwinIsAnotherCluster(t *testing.T) {
 	}
 }
 
-// TestTheCompanyVouchesForNoBuiltInCA: an operator's CA signs no other CA of the cluster's making,
-// whatever its path length: where the company's root is believed, that one would be.
+// TestTheCompanyVouchesForNoBuiltInCA: an operator's CA never signs another CA of the cluster,
+// whatever its path length. Clients that trust the company's root would trust that CA.
 func TestTheCompanyVouchesForNoBuiltInCA(t *testing.T) {
 	c := newCompany(t)
 	e, account := c.external("Cluster CA", nil), mustKey(t)

@@ -2,7 +2,7 @@ package pki
 
 import "crypto/x509"
 
-// NodeUser is the beginning of the common name of a node, and NodesGroup the organization of all.
+// NodeUser begins the common name of a node, and NodesGroup is the organization of all nodes.
 const (
 	NodeUser   = "system:node:"
 	NodesGroup = "system:nodes"

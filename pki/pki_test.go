@@ -87,7 +87,7 @@ func TestParseAuthorityRefusesAForeignKey(t *testing.T) {
 	}
 }
 
-// TestRequestsAreSignedByTheirKey: a request whose signature is another key's is none.
+// TestRequestsAreSignedByTheirKey: a request with another key's signature is refused.
 func TestRequestsAreSignedByTheirKey(t *testing.T) {
 	ca := newCA(t)
 	key, err := GenerateKey()
@@ -145,7 +145,8 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestTokenKey: a token's key is that of its ID and its secret, which has 128 random bits at least.
+// TestTokenKey: a token's key follows from its ID and its secret, which has at least 128 random
+// bits.
 func TestTokenKey(t *testing.T) {
 	token, err := NewToken(newCA(t).Digest())
 	if err != nil {
@@ -229,8 +230,8 @@ func TestIdentityKeepsAGoodCertificateFromDisk(t *testing.T) {
 	}
 }
 
-// An identity without a key of its own has a new one with each certificate; who has read one does
-// not have the next.
+// An identity without a fixed key has a new key with each certificate. A stolen key does not fit
+// the next one.
 func TestKeysAreRenewedWithTheirCertificates(t *testing.T) {
 	trust := TrustOf(newCA(t))
 	config := IdentityConfig{Name: "s1", Now: time.Now, Logger: quiet(), Issue: trust.Signs(func() Request { return Request{CommonName: "s1", Usage: Server} }, time.Now)}

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Purpose is a kind of certificates that has CAs of its own. A certificate of one purpose is worth
-// nothing at the doors of another.
+// Purpose is a kind of certificates with CAs of its own. A certificate of one purpose is worthless
+// where another is required.
 type Purpose string
 
 const (
@@ -21,22 +21,21 @@ const (
 	Clients Purpose = "clients"
 	// Peers is for servers at the store of the others, and where they ask each other for keys.
 	Peers Purpose = "peers"
-	// FrontProxy is for the API servers at extension API servers, which believe its holder
-	// whichever user it names.
+	// FrontProxy is for the API servers at extension API servers, which accept any user that its
+	// holder names.
 	FrontProxy Purpose = "front-proxy"
 )
 
-// ownPurposes are those that may have CAs of their own beside the one for clients, and the uses of
-// their keys.
+// ownPurposes are the purposes that may have CAs beside the clients', with the uses of their keys.
 var ownPurposes = []struct {
 	purpose Purpose
 	use     KeyUse
 }{{Peers, PeersKey}, {FrontProxy, FrontProxyKey}}
 
-// Purposes are all purposes. That of the clients is the first one.
+// Purposes returns all purposes, the clients' first.
 func Purposes() []Purpose { return []Purpose{Clients, Peers, FrontProxy} }
 
-// list is where the CAs of a purpose are.
+// list returns the CAs of a purpose.
 func (b *Bundle) list(p Purpose) *[]string {
 	switch p {
 	case Peers:
@@ -47,8 +46,8 @@ func (b *Bundle) list(p Purpose) *[]string {
 	return &b.CAs
 }
 
-// For returns the certificates of the CAs that are believed for a purpose, PEM; the first one
-// issues. A cluster without CAs of their own has those for clients.
+// For returns the certificates of the CAs that are trusted for a purpose, PEM; the first one
+// issues. Without own CAs the clients' CAs serve the purpose.
 func (b Bundle) For(p Purpose) []string {
 	if own := *b.list(p); len(own) > 0 {
 		return own
@@ -56,12 +55,12 @@ func (b Bundle) For(p Purpose) []string {
 	return b.CAs
 }
 
-// Separate reports whether a purpose beside the clients' has CAs of its own. While a cluster goes
-// over to these it has.
+// Separate reports whether a purpose beside the clients' has CAs of its own. It is true from the
+// start of the exchange that adds them.
 func (b Bundle) Separate() bool { return len(b.Peers)+len(b.FrontProxy) > 0 }
 
-// CAOf makes a built-in CA for a purpose. Its name has the purpose, and when it was made: a person
-// can tell the CAs of a cluster apart by eye.
+// CAOf makes a built-in CA for a purpose. Its name has the purpose and the time, so that a person
+// can distinguish the CAs of a cluster.
 func CAOf(p Purpose, clusterID string, now time.Time) (*Authority, error) {
 	name := builtInName
 	if p != Clients {
@@ -70,28 +69,28 @@ func CAOf(p Purpose, clusterID string, now time.Time) (*Authority, error) {
 	return newSelfSigned(name+clusterID+" "+now.UTC().Format("20060102T150405Z"), now)
 }
 
-// WithCA returns the bundle of a new cluster with a CA of its own for a purpose.
+// WithCA returns the bundle of a new cluster with a separate CA for a purpose.
 func (b Bundle) WithCA(p Purpose, ca *Authority) Bundle {
 	*b.list(p) = []string{string(ca.pem)}
 	return b
 }
 
-// BeginFor returns the bundle that makes a new CA known for a purpose beside the clients', too. It
-// follows Begin. The CA may be the next one for clients: then the purpose ends without its own.
+// BeginFor returns the bundle with a new CA for another purpose than the clients'. It follows
+// Begin. If the CA is the next one for clients, the purpose ends without a CA of its own.
 func (b Bundle) BeginFor(p Purpose, next *Authority) (Bundle, error) {
 	if b.Step != Spreading || !b.ExchangesCA() {
 		return b, fmt.Errorf("%w: it is not at the beginning", ErrStep)
 	}
 	own := *b.list(p)
-	if len(own) == 0 { // it had that of the clients until now
+	if len(own) == 0 { // the clients' CA has served it until now
 		own = b.CAs[:1]
 	}
 	*b.list(p) = append(slices.Clone(own), string(next.pem))
 	return b, nil
 }
 
-// change applies a change to the CAs of each purpose that has own ones. Those that are not believed
-// for any purpose any more become former.
+// change applies a change to the CAs of each purpose that has own ones. CAs that are then trusted
+// for no purpose become former.
 func (b Bundle) change(change func(cas []string) []string) (Bundle, error) {
 	before, err := b.everyDigest()
 	if err != nil {
@@ -102,7 +101,7 @@ func (b Bundle) change(change func(cas []string) []string) (Bundle, error) {
 			*own = change(*own)
 		}
 	}
-	for _, own := range ownPurposes { // the clients' CA is none of its own
+	for _, own := range ownPurposes { // the clients' CA is not an own CA of another purpose
 		if cas := b.list(own.purpose); len(*cas) == 1 && (*cas)[0] == b.CAs[0] {
 			*cas = nil
 		}
@@ -172,7 +171,7 @@ func newCircle(texts []string, keys []crypto.Signer) (*circle, error) {
 	return c, nil
 }
 
-// newest is the CA that issues, or is about to.
+// newest is the issuing CA, or the next one.
 func (c *circle) newest(step Step) *Authority {
 	if step == Spreading {
 		return c.cas[len(c.cas)-1]
@@ -180,7 +179,7 @@ func (c *circle) newest(step Step) *Authority {
 	return c.cas[0]
 }
 
-// circle are the CAs of a purpose; those of the clients unless it has its own.
+// circle returns the CAs of a purpose; without own ones, the clients'.
 func (t *trusted) circle(p Purpose) *circle {
 	if own := t.own[p]; own != nil {
 		return own
@@ -188,10 +187,10 @@ func (t *trusted) circle(p Purpose) *circle {
 	return &t.clients
 }
 
-// CAsFor are all that are believed for a purpose; the first one issues.
+// CAsFor returns all trusted CAs of a purpose; the first one issues.
 func (t *Trust) CAsFor(p Purpose) []*Authority { return slices.Clone(t.current().circle(p).cas) }
 
-// EveryCA are the CAs of all purposes, each one once.
+// EveryCA returns the CAs of all purposes, each one once.
 func (t *Trust) EveryCA() []*Authority {
 	is := t.current()
 	all := slices.Clone(is.clients.cas)
@@ -205,11 +204,10 @@ func (t *Trust) EveryCA() []*Authority {
 	return all
 }
 
-// PoolFor returns the CAs that are believed for a purpose; the same pool until they change.
+// PoolFor returns the trusted CAs of a purpose; the same pool until they change.
 func (t *Trust) PoolFor(p Purpose) *x509.CertPool { return t.current().circle(p).pool }
 
-// PEMFor returns the certificates of all CAs that are believed for a purpose, the one that issues
-// first.
+// PEMFor returns the certificates of all trusted CAs of a purpose, the issuing one first.
 func (t *Trust) PEMFor(p Purpose) []byte {
 	var out []byte
 	for _, ca := range t.current().circle(p).cas {
@@ -236,8 +234,8 @@ func (t *Trust) VerifyFor(p Purpose, cert *x509.Certificate, others []*x509.Cert
 	return is.bundle.belongs(cert)
 }
 
-// IssueFor is Issue by the CA of a purpose. No bridge follows a certificate of a purpose with CAs
-// of its own: one that leads to the clients' CA would count at their doors.
+// IssueFor is Issue by the CA of a purpose. No bridge follows a certificate of a purpose with own
+// CAs: a bridge to the clients' CA would count where that purpose is required.
 func (t *Trust) IssueFor(p Purpose, r Request, public crypto.PublicKey, now time.Time) ([]byte, error) {
 	is := t.current()
 	own := is.own[p]
@@ -248,9 +246,9 @@ func (t *Trust) IssueFor(p Purpose, r Request, public crypto.PublicKey, now time
 	return own.cas[0].issueChecked(r, public, now)
 }
 
-// Vouch returns a certificate of the next CA of a purpose, PEM, beside the one that IssueFor makes
-// for the same key; nil unless a CA is made known. Its holder sends it along: who believes the next
-// CA need not believe the present one, whose key may be a thief's. Others take no notice of it.
+// Vouch returns a certificate of a purpose's next CA (PEM) for the key that IssueFor certifies; nil
+// unless the next CA is being spread. Its holder sends it along. A peer that knows the next CA then
+// need not trust the present one, whose key may be stolen. Other peers ignore it.
 func (t *Trust) Vouch(p Purpose, r Request, public crypto.PublicKey, now time.Time) ([]byte, error) {
 	is := t.current()
 	c := is.circle(p)
@@ -265,13 +263,13 @@ func (t *Trust) Vouch(p Purpose, r Request, public crypto.PublicKey, now time.Ti
 	return next.issueChecked(r, public, now)
 }
 
-// maxVouchers bounds the signatures that are checked of what a peer sends along. A server sends one
-// voucher.
+// maxVouchers bounds the signatures that are checked among a peer's additional certificates. A
+// server sends one voucher.
 const maxVouchers = 4
 
-// Vouched reports whether the newest CA of a purpose, the one that issues or is about to, stands
-// for the holder of a certificate: it has signed the certificate, or one of those that its holder
-// sends along, for the same key, name and groups.
+// Vouched reports whether the newest CA of a purpose, the issuing or the next one, has certified a
+// certificate's holder. It has signed the certificate, or another that the holder sends along, for
+// the same key, name and groups.
 func (t *Trust) Vouched(p Purpose, cert *x509.Certificate, others []*x509.Certificate, now time.Time) bool {
 	is := t.current()
 	newest := is.circle(p).newest(is.bundle.Step).cert
@@ -291,7 +289,7 @@ func (t *Trust) Vouched(p Purpose, cert *x509.Certificate, others []*x509.Certif
 	return false
 }
 
-// NewestFor returns the digest of the newest CA of a purpose: the one that issues, or is about to.
+// NewestFor returns the digest of the newest CA of a purpose: the issuing one, or the next one.
 func (b Bundle) NewestFor(p Purpose) (string, error) {
 	cas := b.For(p)
 	if b.Step == Spreading {

@@ -65,7 +65,7 @@ func leafFor(t *testing.T, trust *Trust, p Purpose) *x509.Certificate {
 	return leaf
 }
 
-// believedFor are the purposes at whose doors a certificate counts.
+// believedFor returns the purposes for which a certificate is valid.
 func believedFor(trust *Trust, leaf *x509.Certificate) (out []Purpose) {
 	for _, p := range Purposes() {
 		if trust.VerifyFor(p, leaf, nil, x509.ExtKeyUsageClientAuth, time.Now()) == nil {
@@ -143,8 +143,8 @@ func TestSeparateCAs(t *testing.T) {
 	}
 }
 
-// TestARequestedCertificateIsNoPeers: a certificate by the CSR API counts at the clients' doors
-// alone, under any name.
+// TestARequestedCertificateIsNoPeers: a certificate by the CSR API is valid for the purpose of
+// clients alone, under any name.
 func TestARequestedCertificateIsNoPeers(t *testing.T) {
 	trust := newTrust(t)
 	beginSeparate(t, trust)
@@ -170,8 +170,8 @@ func TestARequestedCertificateIsNoPeers(t *testing.T) {
 	}
 }
 
-// TestSeparationIsGivenUp: in the first step, and for good by an exchange for one CA, which earlier
-// versions know.
+// TestSeparationIsGivenUp: an exchange is undone in its first step. An exchange for one CA, which
+// earlier versions know, ends the separation for good.
 func TestSeparationIsGivenUp(t *testing.T) {
 	trust := newTrust(t)
 	undo := func() Bundle {

@@ -11,9 +11,9 @@ import (
 	"fmt"
 )
 
-// Seal encrypts what only machines with the CA's key may read: the servers. bound is what Open has
-// to be given again, in clear; purpose keeps what was sealed for one thing from being opened as
-// another. AES-256-GCM under a key that HKDF derives from the CA's, by the purpose.
+// Seal encrypts data for the machines with the CA's key: the servers. Open needs bound again, which
+// is not encrypted. Data sealed for one purpose does not open for another. It is AES-256-GCM under
+// a key that HKDF derives from the CA's key and the purpose.
 func (a *Authority) Seal(purpose string, plain, bound []byte) ([]byte, error) {
 	aead, err := a.sealer(purpose)
 	if err != nil {
@@ -26,11 +26,11 @@ func (a *Authority) Seal(purpose string, plain, bound []byte) ([]byte, error) {
 	return aead.Seal(nonce, nonce, plain, bound), nil
 }
 
-// ErrSealed is returned when what was sealed cannot be opened: by another CA's key, for another
+// ErrSealed is returned for data that does not open: sealed by another CA's key, for another
 // purpose, with other bound data, or damaged.
 var ErrSealed = errors.New("it was not sealed with this CA's key, or was changed since")
 
-// Open decrypts what Seal made.
+// Open decrypts the output of Seal.
 func (a *Authority) Open(purpose string, sealed, bound []byte) ([]byte, error) {
 	aead, err := a.sealer(purpose)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// ErrSealedTo is returned if what was sealed to a SealingKey cannot be opened.
+// ErrSealedTo is returned for data sealed to a SealingKey that does not open.
 var ErrSealedTo = errors.New("it was not sealed to this machine's key and for this request, or was changed since")
 
 // Sealing is HPKE (RFC 9180) in its base mode. The key agreement is a hybrid one: keys of a CA last
@@ -21,8 +21,8 @@ var (
 // SealingKey is a machine's key for one exchange, to which others seal with SealTo.
 type SealingKey struct{ private hpke.PrivateKey }
 
-// SealingKeyOf returns the key of a random text of 128 bits or more: always the same one, so that a
-// retry after a restart uses it, too.
+// SealingKeyOf derives the key from a random text of at least 128 bits. It is always the same, so
+// that a retry after a restart uses it too.
 func SealingKeyOf(text string) (SealingKey, error) {
 	seed := sha256.Sum256([]byte("barque sealing key v1\x00" + text))
 	private, err := sealKEM.DeriveKeyPair(seed[:])

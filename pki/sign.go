@@ -13,19 +13,19 @@ import (
 )
 
 // onRequest marks the certificates of Sign, in the arc of OIDs that needs no registration (ITU-T
-// X.667). Joining hands out certificates of the same names; those have no mark.
+// X.667). Joining issues certificates with the same names and without the mark.
 var onRequest = asn1.ObjectIdentifier{2, 25, 1590486219}
 
-// SignedOnRequest reports whether a certificate comes from Sign: its holder has been approved by
-// somebody, and has not joined the cluster with a token.
+// SignedOnRequest reports whether a certificate comes from Sign. Its holder was approved through
+// the API, and has not joined the cluster with a token.
 func SignedOnRequest(cert *x509.Certificate) bool {
 	return slices.ContainsFunc(cert.Extensions, func(e pkix.Extension) bool { return e.Id.Equal(onRequest) })
 }
 
-// Sign signs a certificate for the public key as the template says, which somebody who may has
-// approved. The serial number is new; the certificate ends with the CA's at the latest. A template
-// for a CA is refused, and so is one that would have ended by now: the CA has. The certificate
-// bears the mark that SignedOnRequest looks for. The result is PEM.
+// Sign signs a certificate for an approved public key by a template. The serial number is new; the
+// certificate ends with the CA's at the latest. A template for a CA is refused. So is a template
+// whose certificate would have ended already, because the CA has. The certificate has the mark that
+// SignedOnRequest looks for. The result is PEM.
 func (a *Authority) Sign(template *x509.Certificate, public crypto.PublicKey, now time.Time) ([]byte, error) {
 	if a.key == nil {
 		return nil, errNoKey

@@ -70,7 +70,8 @@ func mustKey(t *testing.T) crypto.Signer {
 
 func signed(_ []byte, err error) error { return err }
 
-// TestSignDuringAnExchange: who knows the old CA only can verify what the new one signs.
+// TestSignDuringAnExchange: a client that trusts the old CA only can verify certificates of the new
+// one.
 func TestSignDuringAnExchange(t *testing.T) {
 	old, next := newCA(t), newCA(t)
 	now := time.Now()

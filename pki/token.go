@@ -23,8 +23,8 @@ import (
 // secret has 134 random bits. So it cannot be guessed from the public half, and a slow hash would
 // add nothing.
 //
-// Versions before made tokens of the form b1, with a secret of 16 characters, as that of a
-// Kubernetes bootstrap token. The cluster kept it in clear, and the machine showed it.
+// Earlier versions made tokens of the form b1. Their secret has 16 characters, like that of a
+// Kubernetes bootstrap token. The cluster kept it in clear, and the machine sent it.
 type Token struct {
 	CADigest string
 	ID       string

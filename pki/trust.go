@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Trust is the CAs of the moment: which are believed, and which one issues. All that verifies or
-// issues asks it each time, so that a CA can be exchanged while everything runs.
+// Trust has the current CAs: the trusted ones, and the issuing one. All that verifies or issues
+// uses it, so that a CA can be exchanged during operation.
 type Trust struct {
 	mu      sync.Mutex
 	now     *trusted
@@ -22,18 +22,17 @@ type Trust struct {
 	revision atomic.Pointer[func() uint64] // see Dated
 }
 
-// trusted is what a Trust holds at one moment. It is never changed.
+// trusted is the state of a Trust at one moment. It is immutable.
 type trusted struct {
 	bundle  Bundle
 	clients circle
-	own     map[Purpose]*circle // of other purposes, as far as they have CAs of their own
-	bridges []byte              // PEM; after what the clients' CA issues
+	own     map[Purpose]*circle // other purposes, if they have CAs of their own
+	bridges []byte              // PEM; they follow certificates of the clients' CA
 
 	accounts accounts
 }
 
-// NewTrust returns the CAs of the bundle. keys are those that this machine has; on an agent there
-// are none.
+// NewTrust returns the CAs of the bundle. keys are this machine's keys; an agent has none.
 func NewTrust(b Bundle, keys ...crypto.Signer) (*Trust, error) {
 	now, err := newTrusted(b, keys)
 	if err != nil {
@@ -73,7 +72,7 @@ func newTrusted(b Bundle, keys []crypto.Signer) (*trusted, error) {
 	return t, err
 }
 
-// Set takes another bundle, unless it is older than the one that there is.
+// Set takes another bundle, unless it is older than the present one.
 func (t *Trust) Set(b Bundle, keys ...crypto.Signer) error {
 	next, err := newTrusted(b, keys)
 	if err != nil {
@@ -103,28 +102,28 @@ func (t *Trust) Changed() <-chan struct{} {
 	return t.changed
 }
 
-// Bundle returns what is believed.
+// Bundle returns the trusted CAs.
 func (t *Trust) Bundle() Bundle { return t.current().bundle }
 
-// PEM returns the certificates of all CAs that are believed, the one that issues first.
+// PEM returns the certificates of all trusted CAs, the issuing one first.
 func (t *Trust) PEM() []byte { return t.current().bundle.PEM() }
 
-// Pool returns the CAs that are believed; the same pool until they change.
+// Pool returns the trusted CAs; the same pool until they change.
 func (t *Trust) Pool() *x509.CertPool { return t.current().clients.pool }
 
 // Issuer returns the CA that issues.
 func (t *Trust) Issuer() *Authority { return t.current().clients.cas[0] }
 
-// CAs are all that are believed; the first one issues.
+// CAs returns all trusted CAs; the first one issues.
 func (t *Trust) CAs() []*Authority { return slices.Clone(t.current().clients.cas) }
 
-// Digest is that of the CA that issues.
+// Digest is the digest of the issuing CA.
 func (t *Trust) Digest() string { return t.Issuer().Digest() }
 
-// Issue is Authority.Issue by the CA that issues, with the bridges after the certificate. The
-// certificate verifies by that CA, whose constraints may forbid it. While an External CA is made
-// known, the certificate has to verify by that one as well: a node that could get none of it stops
-// the exchange where it can still be undone.
+// Issue is Authority.Issue by the issuing CA, with the bridges after the certificate. The
+// certificate must verify by that CA, whose constraints may forbid it. While the next CA is an
+// External CA, the certificate must verify by that one too: a node without such a certificate stops
+// the exchange while it can be undone.
 func (t *Trust) Issue(r Request, public crypto.PublicKey, now time.Time) ([]byte, error) {
 	out, err := t.IssueNow(r, public, now)
 	if err != nil {
@@ -139,10 +138,11 @@ func (t *Trust) Issue(r Request, public crypto.PublicKey, now time.Time) ([]byte
 	return out, nil
 }
 
-// ErrNextCA is returned by Issue for a certificate that the CA which is made known may not issue.
+// ErrNextCA is returned by Issue for a certificate that the next CA, while it is being spread, may
+// not issue.
 var ErrNextCA = errors.New("the next CA may not issue the certificate")
 
-// IssueNow is Issue whatever the next CA may.
+// IssueNow is Issue without the check against the next CA.
 func (t *Trust) IssueNow(r Request, public crypto.PublicKey, now time.Time) ([]byte, error) {
 	is := t.current()
 	r.Revision, r.origin = max(r.Revision, t.dating()), is.bundle.Origin
@@ -161,7 +161,7 @@ func (t *Trust) Seal(purpose string, plain, bound []byte) ([]byte, error) {
 	return t.Issuer().Seal(purpose, plain, bound)
 }
 
-// Open is Authority.Open by whichever CA is believed whose key this machine has.
+// Open is Authority.Open by the trusted CA whose key this machine has.
 func (t *Trust) Open(purpose string, sealed, bound []byte) (plain []byte, err error) {
 	err = errNoKey
 	for _, ca := range t.current().clients.cas {
@@ -175,8 +175,8 @@ func (t *Trust) Open(purpose string, sealed, bound []byte) (plain []byte, err er
 	return nil, err
 }
 
-// Verify checks that a certificate was issued, for the usage, by a CA that is believed, and is
-// valid at that time. others are what its holder has sent along. A certificate of another cluster
+// Verify checks that a trusted CA issued a certificate for the usage, and that it is valid at that
+// time. others are the certificates that its holder sends along. A certificate of another cluster
 // with the same CA does not count.
 func (t *Trust) Verify(cert *x509.Certificate, others []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) error {
 	return t.VerifyFor(Clients, cert, others, usage, now)
@@ -191,7 +191,7 @@ func verify(roots *x509.CertPool, cert *x509.Certificate, others []*x509.Certifi
 	return err
 }
 
-// VerifyCredential is Authority.VerifyCredential by whichever CA is believed.
+// VerifyCredential is Authority.VerifyCredential by any trusted CA.
 func (t *Trust) VerifyCredential(data []byte, now time.Time) (c Credential, err error) {
 	for _, ca := range t.current().clients.cas {
 		if c, err = ca.VerifyCredential(data, now); err == nil || errors.Is(err, ErrCredentialEnded) {
@@ -201,16 +201,16 @@ func (t *Trust) VerifyCredential(data []byte, now time.Time) (c Credential, err 
 	return c, err
 }
 
-// Issued tells whether the CA that issues now has signed the certificate.
+// Issued reports whether the issuing CA has signed the certificate.
 func (t *Trust) Issued(cert *x509.Certificate) bool {
 	ca := t.Issuer()
 	return cert.CheckSignatureFrom(ca.cert) == nil
 }
 
-// CanIssue tells whether this machine has the key of the CA that issues.
+// CanIssue reports whether this machine has the key of the issuing CA.
 func (t *Trust) CanIssue() bool { return t.Issuer().key != nil }
 
-// Digests returns those of the CAs that are believed; that of the one that issues first.
+// Digests returns the digests of the trusted CAs, the issuing one first.
 func (b Bundle) Digests() ([]string, error) {
 	cas, err := b.authorities()
 	var out []string
@@ -220,14 +220,14 @@ func (b Bundle) Digests() ([]string, error) {
 	return out, err
 }
 
-// Knows tells whether the CA with the digest is, or was, one of this cluster, for whatever purpose.
+// Knows reports whether the CA with the digest is, or was, one of this cluster's, for any purpose.
 func (b Bundle) Knows(digest string) bool {
 	believed, err := b.everyDigest()
 	return err == nil && slices.Contains(believed, digest) || slices.Contains(b.Former, digest)
 }
 
-// Advance returns the bundle of the next step, once everybody has done what this one asks. It needs
-// the key of the CA that issues, if a CA is exchanged.
+// Advance returns the bundle of the next step, once all nodes have completed this one. It needs the
+// key of the issuing CA if a CA is exchanged.
 func (t *Trust) Advance(now time.Time) (Bundle, error) {
 	is := t.current()
 	switch is.bundle.Step {
@@ -250,8 +250,8 @@ func (t *Trust) Advance(now time.Time) (Bundle, error) {
 	}
 }
 
-// ForEach returns a function that makes a TLS configuration of the pool of the moment: the same one
-// until the CAs change, so that sessions are resumed and connections kept.
+// ForEach returns a function that makes a TLS configuration for the current pool. It is the same
+// one until the CAs change, so that sessions are resumed and connections kept.
 func (t *Trust) ForEach(make func(roots *x509.CertPool) *tls.Config) func() *tls.Config {
 	var mu sync.Mutex
 	var of *x509.CertPool

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// newTrust is that of a new cluster's server.
+// newTrust returns the Trust of a new cluster's server.
 func newTrust(t *testing.T) *Trust {
 	t.Helper()
 	ca := newCA(t)
@@ -29,7 +29,7 @@ func newTrust(t *testing.T) *Trust {
 	return trust
 }
 
-// digests are those of the keys that are needed for the use.
+// digests returns the digests of the keys needed for a use.
 func digests(needs []KeyNeed, use KeyUse) []string {
 	var out []string
 	for _, n := range needs {
@@ -40,7 +40,7 @@ func digests(needs []KeyNeed, use KeyUse) []string {
 	return out
 }
 
-// begin makes a new CA known to the trust.
+// begin starts the exchange for a new CA.
 func begin(t *testing.T, trust *Trust, cluster string) *Authority {
 	t.Helper()
 	next, err := NextAuthority(cluster, time.Now())
@@ -59,7 +59,7 @@ func begin(t *testing.T, trust *Trust, cluster string) *Authority {
 	return next
 }
 
-// set takes the bundle, with the keys that there are and more.
+// set sets the bundle, with more keys than before.
 func set(t *testing.T, trust *Trust, b Bundle, more ...crypto.Signer) {
 	t.Helper()
 	for _, ca := range trust.EveryCA() {
@@ -94,7 +94,7 @@ func exchange(t *testing.T, trust *Trust, cluster string) {
 	advance(t, trust)
 }
 
-// issued returns a server's certificate with what is sent along.
+// issued returns a server's certificate and the chain sent along.
 func issued(t *testing.T, trust *Trust) []*x509.Certificate {
 	t.Helper()
 	key, err := GenerateKey()
@@ -126,9 +126,9 @@ func believes(v interface {
 	return v.Verify(chain[0], chain[1:], x509.ExtKeyUsageServerAuth, time.Now()) == nil
 }
 
-// At each step, who has taken over the step before, or this one, believes what is issued in it; the
-// retired CA's certificates are believed by nobody in the end; and who knows the first CA only
-// believes servers for ever.
+// At each step, a node that has completed this step or the one before trusts the certificates
+// issued in it. In the end no node trusts the retired CA's certificates. A client that knows only
+// the first CA trusts servers for ever.
 func TestExchangeOfTheCA(t *testing.T) {
 	first := newCA(t)
 	trust := TrustOf(first)
@@ -194,8 +194,8 @@ func TestAnExchangeCanBeUndoneUntilTheNewCAIssues(t *testing.T) {
 	if err != nil || !slices.Equal(undone.CAs, before.CAs) || undone.Generation != before.Generation+2 || undone.Step != Settled {
 		t.Errorf("%+v, %v", undone, err)
 	}
-	// Whoever has its keys yet is to drop them, also after a crash. What the one of service
-	// accounts signs is nobody's.
+	// A node with the undone keys must drop them, also after a crash. A token signed by the undone
+	// account key is invalid.
 	retired, err := undone.RetiredKeys()
 	if err != nil || !slices.Equal(digests(retired, CAKey), []string{next.Digest()}) || !undone.Knows(next.Digest()) {
 		t.Errorf("keys of %v are retired, %v", retired, err)
@@ -260,8 +260,8 @@ func TestKeysOfAnExchange(t *testing.T) {
 	}
 }
 
-// A token that pins the old CA works until that is retired, also by a server with a certificate of
-// the new one.
+// A token that pins the old CA works until that CA is retired, also at a server with a certificate
+// of the new one.
 func TestTokensAndCredentialsInAnExchange(t *testing.T) {
 	trust := newTrust(t)
 	token, err := NewToken(trust.Digest())
@@ -294,8 +294,8 @@ func TestTokensAndCredentialsInAnExchange(t *testing.T) {
 	}
 }
 
-// At each step the tokens that any server signs are verified by servers one step ahead or behind.
-// Those of before verify for a bounded time, through several exchanges.
+// At each step, servers one step ahead or behind verify the tokens of any server. Former keys
+// verify for a bounded time, over several exchanges.
 func TestKeysOfServiceAccountsInAnExchange(t *testing.T) {
 	trust := newTrust(t)
 	verifies := func(sign crypto.Signer, at time.Time) bool {

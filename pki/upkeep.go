@@ -8,21 +8,20 @@ import (
 	"time"
 )
 
-// Term is the life of a certificate, or of anything that ends.
+// Term is the validity of a certificate, or of anything that ends.
 type Term struct {
 	NotBefore, NotAfter time.Time
-	// Serial spreads the renewals of many over time: two that begin at one moment are due at
-	// different ones.
+	// Serial spreads the renewals of many certificates over time: certificates of one moment are
+	// due at different times.
 	Serial *big.Int
 }
 
-// TermOf is the life of a certificate.
+// TermOf returns the validity of a certificate.
 func TermOf(cert *x509.Certificate) Term {
 	return Term{cert.NotBefore, cert.NotAfter, cert.SerialNumber}
 }
 
-// Due is when it is to be renewed: when between 57 and 67 percent of its life are over, by its
-// serial number.
+// Due is the time for the renewal: after 57 to 67 percent of its life, by its serial number.
 func (t Term) Due() time.Time {
 	life := t.NotAfter.Sub(t.NotBefore)
 	var early time.Duration
@@ -32,48 +31,47 @@ func (t Term) Due() time.Time {
 	return t.NotAfter.Add(-life/3 - early)
 }
 
-// good tells whether it may go on as it is.
+// good reports whether no renewal is due.
 func (t Term) good(now time.Time) bool { return now.Before(t.Due()) && !now.Before(t.NotBefore) }
 
-// Upkeep renews what ends before it does, all of it together, without a restart.
+// Upkeep renews certificates before they end, all together, without a restart.
 type Upkeep struct {
 	Name string // in logs
-	// Terms returns the lives of all that is renewed together.
+	// Terms returns the terms of all certificates that are renewed together.
 	Terms func() []Term
-	// Wanted tells why they are to be renewed though none is due, or nothing. It may be nil.
+	// Wanted returns the reason for a renewal that is not due yet, "" for none. It may be nil.
 	Wanted func() string
-	// Changed returns a channel that is closed when Wanted may have something to tell. It may be
-	// nil.
+	// Changed returns a channel that is closed when the result of Wanted may have changed. It may
+	// be nil.
 	Changed func() <-chan struct{}
-	// Renew renews all.
+	// Renew renews all certificates.
 	Renew  func(ctx context.Context) error
 	Now    func() time.Time
 	Logger *slog.Logger
 }
 
-// lookAgain bounds how long an Upkeep sleeps. A timer does not notice that the clock was set, or
-// that the machine was suspended; a look at the clock does. A machine that has started without a
-// battery for its clock, and is told the time some seconds later, must not show for long what it
-// has issued itself before.
+// lookAgain bounds the sleep of an Upkeep. A timer does not notice that the clock was set, or that
+// the machine was suspended; a look at the clock does. A machine without a battery for its clock
+// may start with a wrong time. It must soon replace the certificates that it issued by it.
 const lookAgain = 10 * time.Second
 
-// wantedRetry is how soon a renewal is tried again that is wanted though nothing is due.
+// wantedRetry is the pause before a wanted renewal that is not due is tried again.
 const wantedRetry = 5 * time.Second
 
-// need is what a look at the clock shows.
+// need is the result of a look at the clock.
 type need struct {
-	why       string    // a renewal is needed now; empty: none is
-	due, ends time.Time // when the first of all is due, and ends
-	early     bool      // it is wanted though nothing is due
+	why       string    // why a renewal is needed now; empty: it is not
+	due, ends time.Time // when the first certificate is due, and ends
+	early     bool      // it is wanted before it is due
 }
 
-// Run renews in time until the context ends. A renewal that failed is repeated, more and more often
-// as the end comes nearer.
+// Run renews in time until the context ends. A failed renewal is repeated, more often as the end
+// comes nearer.
 func (u Upkeep) Run(ctx context.Context) error {
 	for {
 		var changed <-chan struct{}
 		if u.Changed != nil {
-			changed = u.Changed() // before the look: what changes after it is seen in the next round
+			changed = u.Changed() // before the look: a later change is seen in the next round
 		}
 		now := u.Now()
 		n := u.look(now)
@@ -93,8 +91,8 @@ func (u Upkeep) Run(ctx context.Context) error {
 	}
 }
 
-// Check renews once if that is needed. It fails only when what there is has ended and could not be
-// renewed.
+// Check renews once if a renewal is needed. It fails only if the renewal failed and the present
+// certificates have ended.
 func (u Upkeep) Check(ctx context.Context) error {
 	n := u.look(u.Now())
 	if n.why == "" {
@@ -151,7 +149,7 @@ func (u Upkeep) renew(ctx context.Context, n need) time.Duration {
 	if is.why == "" {
 		return min(is.due.Sub(now), lookAgain)
 	}
-	wait := is.retryIn(now) // it did not help: two clocks differ, or something has changed meanwhile
+	wait := is.retryIn(now) // the renewal did not help: two clocks differ, or another change came meanwhile
 	u.Logger.Warn("the new certificates are to be renewed, too", "certificates", u.Name, "because", is.why, "retryIn", wait)
 	return wait
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// kept is an identity that an Upkeep keeps good, in virtual time. Its clock can be set.
+// kept is an identity under an Upkeep, in virtual time. Its clock can be set.
 type kept struct {
 	*Identity
 	upkeep Upkeep
@@ -64,8 +64,7 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// Two thirds of a life, at most, are over when a certificate is renewed, whatever its length, and
-// it is renewed once each time.
+// A certificate is renewed after at most two thirds of its term, for any term, and once each time.
 func TestCertificatesAreRenewedInTime(t *testing.T) {
 	for _, life := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour} {
 		t.Run(life.String(), func(t *testing.T) {
@@ -78,8 +77,8 @@ func TestCertificatesAreRenewedInTime(t *testing.T) {
 						t.Fatalf("only %v of %v is left", left, life)
 					}
 				}
-				// Five lives: each certificate is used for 57 to 67 percent of its own, less what
-				// it is dated back.
+				// Five terms: each certificate is used for 57 to 67 percent of its term, less the
+				// time by which its start is dated back.
 				if n := k.issued.Load(); n < 7 || n > 11 {
 					t.Errorf("%d certificates were issued in five lives", n)
 				}
@@ -152,7 +151,7 @@ func TestAnExchangeOfTheCARenewsAtOnce(t *testing.T) {
 	})
 }
 
-// A clock of the one that issues that is ahead must not make a node ask again and again.
+// An issuer whose clock is ahead must not cause a renewal after the other.
 func TestRenewalsThatDoNotHelpAreRare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := keep(t, TrustOf(newCA(t)), LeafLifetime, nil)
@@ -184,7 +183,7 @@ func TestCheckFailsOnlyWhenNothingGoodIsLeft(t *testing.T) {
 	})
 }
 
-// Certificates that were issued at one moment are not renewed at one.
+// Certificates that were issued at one moment are renewed at different times.
 func TestRenewalsAreSpread(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	from := time.Unix(1e9, 0)

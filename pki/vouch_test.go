@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// vouched is a server's certificate for other servers, and what the next CA adds to it.
+// vouched returns a server's peer certificate and the next CA's voucher.
 func vouched(t *testing.T, trust *Trust, r Request, key crypto.Signer) (leaf *x509.Certificate, others []*x509.Certificate) {
 	t.Helper()
 	text, err := trust.IssueFor(Peers, r, key.Public(), time.Now())
@@ -33,9 +33,9 @@ func vouched(t *testing.T, trust *Trust, r Request, key crypto.Signer) (leaf *x5
 	return leaf, others
 }
 
-// TestTheNextCAVouches: in an exchange, of one CA for all purposes and of three, the next one
-// stands for the key, the name and the groups that it has signed, and for nobody else. Both
-// certificates together count where the next CA is not known yet.
+// TestTheNextCAVouches: during an exchange the next CA vouches for the key, name and groups that it
+// has signed, and for no others. The exchange is of one CA for all purposes, or of three. Both
+// certificates together are valid where the next CA is not known yet.
 func TestTheNextCAVouches(t *testing.T) {
 	for what, begin := range map[string]func(*testing.T, *Trust){
 		"one": func(t *testing.T, trust *Trust) { begin(t, trust, "c1") }, "to three": beginSeparate,

@@ -9,8 +9,8 @@ import (
 	"github.com/barque/barque/scheduler"
 )
 
-// BenchmarkBind binds 5,000 waiting pods of 50 controllers to 1,000 nodes, through client-go's
-// fake client, and reports pods per second from the start of the term.
+// BenchmarkBind binds 5,000 waiting pods of 50 controllers to 1,000 nodes, through client-go's fake
+// client. It reports pods per second from the start of the term.
 func BenchmarkBind(b *testing.B) {
 	for _, zones := range []int{0, 3} {
 		b.Run(fmt.Sprintf("zones=%d", zones), func(b *testing.B) { benchmarkBind(b, 1000, 5000, zones) })

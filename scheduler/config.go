@@ -22,11 +22,11 @@ import (
 	"github.com/barque/barque/scheduler/plugins"
 )
 
-// Config is what a Scheduler needs. Only Informers is required.
+// Config configures a Scheduler. Only Informers is required.
 type Config struct {
-	// Informers is shared with the rest of the process. New asks it for pods, nodes, namespaces,
-	// services, PodDisruptionBudgets and all that is about volumes and devices, so it must be
-	// started after New, and must not drop fields of them.
+	// Informers is shared with the rest of the process. New requests informers of pods, nodes,
+	// namespaces, services, PodDisruptionBudgets, volumes and devices. So it must be started after
+	// New, and must not drop fields of these objects.
 	Informers informers.SharedInformerFactory
 	Logger    *slog.Logger
 	// Metrics is where the scheduler's metrics are registered; nil for nowhere.
@@ -40,13 +40,13 @@ type Config struct {
 	Extenders []configv1.Extender
 	// Seed makes the choice among nodes of equal score repeatable; 0 draws one.
 	Seed uint64
-	// PercentageOfNodesToScore bounds how many feasible nodes are looked for before the best of
-	// them is taken, in clusters of more than 100; 0 adapts it to the size of the cluster.
+	// PercentageOfNodesToScore bounds the search for feasible nodes in clusters of more than 100. 0
+	// adapts it to the size of the cluster.
 	PercentageOfNodesToScore int
-	// Parallelism is over how many goroutines filters and scores are spread; 0 means as many as
-	// Go has processors, at most 16.
+	// Parallelism is the number of goroutines for filters and scores; 0 means the number of Go's
+	// processors, at most 16.
 	Parallelism int
-	// Writes is how many API writes are under way at once; 0 means 64.
+	// Writes bounds the concurrent API writes; 0 means 64.
 	Writes int
 	// Identity names this instance in events; usually the server's name.
 	Identity string
@@ -54,10 +54,10 @@ type Config struct {
 
 	// How long failed pods wait; 0 means 1 s, 10 s and 5 min. See package queue.
 	InitialBackoff, MaxBackoff, MaxUnschedulable time.Duration
-	// OnStarted, if set, is called in each term when pods begin to be placed, with the context that
-	// Run got. It must not block.
+	// OnStarted, if set, is called in each term when scheduling starts, with Run's context. It must
+	// not block.
 	OnStarted func(ctx context.Context)
-	// AssumedTTL is how long a bound pod is counted that the informer does not show; 0 means 5 min.
+	// AssumedTTL bounds how long a bound pod counts that the informer does not show; 0 means 5 min.
 	AssumedTTL time.Duration
 }
 

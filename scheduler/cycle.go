@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// Clusters up to this size are searched completely.
+	// A cluster up to this size is searched completely.
 	minNodesToFind = 100
-	// The adaptive share of feasible nodes to find falls from 50 % by one for each 125 nodes, to
+	// The adaptive share of feasible nodes starts at 50 %. It falls by one for each 125 nodes, to
 	// no less than 5 %.
 	maxPercentage     = 50
 	minPercentage     = 5
@@ -23,8 +23,9 @@ const (
 	minNodesPerSearch = 64
 )
 
-// decide chooses a node for the pod from the snapshot. It changes nothing but the cycle's state,
-// the random source and where the next search starts. A pod that fits nowhere is a *FitError.
+// decide chooses a node for the pod from the snapshot. It changes only the cycle's state, the
+// random source and the start of the next search. For a pod that fits nowhere the error is a
+// *FitError.
 func (t *term) decide(ctx context.Context, profile *framework.Profile, state fwk.CycleState, pod *v1.Pod) (string, error) {
 	all, _ := t.snapshot.List() // the error is of the interface; a snapshot has none
 	if len(all) == 0 {
@@ -72,8 +73,8 @@ func (t *term) candidates(narrowed *fwk.PreFilterResult, all []fwk.NodeInfo) []f
 	return out
 }
 
-// feasible returns nodes on which the pod can run: the one that preemption frees for it, if that
-// works now, or as many as are worth scoring. It notes the reasons of the others in fit.
+// feasible returns nodes on which the pod can run. It is the nominated node, if the pod fits there
+// now, or as many nodes as are worth scoring. It adds the reasons of the others to fit.
 func (t *term) feasible(ctx context.Context, profile *framework.Profile, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo, fit *framework.FitError) ([]fwk.NodeInfo, error) {
 	if name := t.nominees.Node(pod.UID); name != "" {
 		if n, err := t.snapshot.Get(name); err == nil && profile.FilterWithNominated(ctx, state, pod, n.(*framework.NodeInfo)).IsSuccess() {
@@ -87,8 +88,8 @@ func (t *term) feasible(ctx context.Context, profile *framework.Profile, state f
 	statuses := make([]*fwk.Status, len(nodes))
 	looked := 0
 	for looked < len(nodes) && len(found) < want {
-		// A block is filtered in parallel and taken in order, so the outcome does not depend on
-		// which goroutine is faster.
+		// A block is filtered in parallel and taken in order, so that the outcome does not depend
+		// on the speed of goroutines.
 		block := min(max(want-len(found), minNodesPerSearch), len(nodes)-looked)
 		at := func(i int) fwk.NodeInfo { return nodes[(t.start+looked+i)%len(nodes)] }
 		framework.Parallel(t.cfg.Parallelism).Each(block, func(i int) {
@@ -115,7 +116,7 @@ func (t *term) feasible(ctx context.Context, profile *framework.Profile, state f
 
 func (t *term) nodesToFind(profile *framework.Profile, nodes int) int {
 	if !profile.Scores() && !t.extenders.Chooses() {
-		return min(nodes, 1) // one is as good as any other
+		return min(nodes, 1) // without scores all feasible nodes are equal
 	}
 	percentage := profile.PercentageOfNodesToScore(t.cfg.PercentageOfNodesToScore)
 	if nodes <= minNodesToFind || percentage == fullPercentage {

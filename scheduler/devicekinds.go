@@ -12,8 +12,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// deviceHandler makes a handler of a kind that is about devices. It notes a change, and tells the
-// queue of it.
+// deviceHandler makes a handler for a kind of device objects. It records a change and reports the
+// event to the queue.
 func deviceHandler[T any](g *gate, t *term, kind fwk.EventResource, note func(old, new *T)) toolscache.ResourceEventHandler {
 	return handler(g, func(old, new *T) {
 		if note != nil {
@@ -49,9 +49,8 @@ func (t *term) classChanged(old, new *resourcev1.DeviceClass) {
 	}
 }
 
-// catchUpDevices waits until the ledger has every allocation that the API server has now: the
-// leader before us may have given a device away that still looks free here, and nobody else would
-// notice.
+// catchUpDevices waits until the ledger has every allocation of the API server. The last leader may
+// have allocated a device that still looks free here, and no later check would notice.
 func (t *term) catchUpDevices(ctx context.Context) error {
 	var list *resourcev1.ResourceClaimList
 	err := t.until(ctx, 100*time.Millisecond, func() (done bool) {
@@ -75,13 +74,13 @@ func (t *term) catchUpDevices(ctx context.Context) error {
 
 func (t *term) hasSeenClaim(ctx context.Context, claim *resourcev1.ResourceClaim) bool {
 	if claim.Status.Allocation == nil {
-		return true // takes nothing; the informer brings it
+		return true // it has no devices; the informer brings it
 	}
 	if have, err := t.devices.Claims.Get(claim.Namespace, claim.Name); err == nil {
 		c, err := resourceversion.CompareResourceVersion(have.ResourceVersion, claim.ResourceVersion)
 		return err == nil && c >= 0
 	}
-	// Not seen yet, or deleted since. Only the API server knows.
+	// Not shown yet, or deleted since: only the API server knows.
 	_, err := t.client.ResourceV1().ResourceClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
 	return apierrors.IsNotFound(err)
 }

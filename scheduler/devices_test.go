@@ -22,7 +22,7 @@ import (
 
 const gpuDriver = "gpu.example.com"
 
-// withClaims makes the fake API give claims what a server gives them.
+// withClaims makes the fake API set the fields that a server sets in claims.
 func (s *apiServer) withClaims() {
 	version := 1000
 	stamp := func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -104,7 +104,7 @@ func (s *apiServer) claim(name string) *resourcev1.ResourceClaim {
 	return c
 }
 
-// devicesOf returns what a claim has, as pool/device.
+// devicesOf returns a claim's devices as pool/device.
 func devicesOf(c *resourcev1.ResourceClaim) (out []string) {
 	if c.Status.Allocation != nil {
 		for _, r := range c.Status.Allocation.Devices.Results {
@@ -114,7 +114,8 @@ func devicesOf(c *resourcev1.ResourceClaim) (out []string) {
 	return out
 }
 
-// TestDevicesAreGivenOnce: three devices for four pods, and the fourth gets the first that is free.
+// TestDevicesAreGivenOnce: three devices for four pods; the fourth pod gets the first device that
+// is free.
 func TestDevicesAreGivenOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		objects := []runtime.Object{
@@ -167,7 +168,7 @@ func TestDevicesAreGivenOnce(t *testing.T) {
 		}
 		s.eventuallyEvent(fmt.Sprint("p", waiting), "FailedScheduling", "0/3 nodes are available: 3 cannot allocate all claims")
 
-		// As the controller does when the pod has ended.
+		// Like the controller after the end of the pod.
 		free := (waiting + 1) % 4
 		s.remove("default", fmt.Sprint("p", free))
 		c := s.claim(fmt.Sprint("c", free)).DeepCopy()
@@ -278,8 +279,8 @@ func TestDevicesOfExtendedResources(t *testing.T) {
 	})
 }
 
-// TestDevicesAreGivenBack: when a binding fails, the claim is not left with the pod as its user,
-// and the devices are not lost.
+// TestDevicesAreGivenBack: after a failed binding the pod is no user of the claim, and the devices
+// are free.
 func TestDevicesAreGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t, node("a", "4", "8Gi"), gpuClass("gpu"), gpuClaim("c1"), slice("a", gpu("x", "m")))
@@ -300,8 +301,8 @@ func TestDevicesAreGivenBack(t *testing.T) {
 	})
 }
 
-// TestDevicesThatAreAttachedLate: the pod is bound when the driver says so, and no other pod waits
-// for it.
+// TestDevicesThatAreAttachedLate: the pod is bound when the driver has attached the device, and no
+// other pod waits meanwhile.
 func TestDevicesThatAreAttachedLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := func(d *resourcev1.Device) {
@@ -329,8 +330,8 @@ func TestDevicesThatAreAttachedLate(t *testing.T) {
 	})
 }
 
-// TestDevicesOfTheWrongNode: an allocated claim that nobody uses keeps a pod from the only node
-// that has room. Its devices are given back and others taken.
+// TestDevicesOfTheWrongNode: an allocated claim without a user keeps a pod from the only node that
+// has room. The allocation is removed and made on that node.
 func TestDevicesOfTheWrongNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t, node("a", "1", "8Gi"), node("b", "4", "8Gi"), gpuClass("gpu"), slice("a", gpu("x", "m")), slice("b", gpu("x", "m")),
@@ -354,7 +355,7 @@ func TestDevicesOfTheWrongNode(t *testing.T) {
 }
 
 // TestANewLeaderKnowsWhatIsTaken: the informer of claims is behind, and shows a device as free that
-// the leader before has given away.
+// the last leader has allocated.
 func TestANewLeaderKnowsWhatIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t, node("a", "4", "8Gi"), gpuClass("gpu"), slice("a", gpu("x", "m")), gpuClaim("c1"), gpuClaim("c2"))

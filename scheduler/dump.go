@@ -4,8 +4,8 @@ import (
 	"log/slog"
 )
 
-// Dump writes what the running term has in its queue and its cache to the log, for people who ask
-// why a pod waits. A server that does not lead says so.
+// Dump logs the queue and the cache of the running term, so that an operator sees why a pod waits.
+// A server that does not lead logs that.
 func (s *Scheduler) Dump(log *slog.Logger) {
 	t := s.current.Load()
 	if t == nil {

@@ -23,12 +23,12 @@ import (
 
 const (
 	eventWriters = 4
-	eventBuffer  = 4096 // for each writer; what does not fit is dropped
+	eventBuffer  = 4096 // events for each writer; an event beyond them is dropped
 	eventMemory  = 1024 // events, for each writer, whose repetition is counted and not written anew
 )
 
-// recorder writes Kubernetes Events beside everything else. Events tell people what happened;
-// nothing depends on them, so under pressure they are dropped and not waited for.
+// recorder writes Kubernetes Events apart from other writes. Events inform people and nothing
+// depends on them. Under load they are dropped, never waited for.
 type recorder struct {
 	log      *slog.Logger
 	client   kubernetes.Interface
@@ -41,8 +41,8 @@ type recorder struct {
 	end      context.CancelFunc
 }
 
-// newRecorder starts the writers, which wait ends. They outlive ctx: the last writes of a term tell
-// events, too.
+// newRecorder starts the writers, which wait ends. They outlive ctx: the last writes of a term have
+// events too.
 func newRecorder(ctx context.Context, cfg *Config, client kubernetes.Interface) *recorder {
 	r := &recorder{
 		log: cfg.Logger, client: client, clock: cfg.Clock,
@@ -57,8 +57,8 @@ func newRecorder(ctx context.Context, cfg *Config, client kubernetes.Interface) 
 	return r
 }
 
-// wait returns when the events are written that wait, or after lastevents.Patience. None may be
-// given after it.
+// wait returns when the queued events are written, or after lastevents.Patience. event must not be
+// called after it.
 func (r *recorder) wait() {
 	close(r.stopping)
 	defer r.end()
@@ -66,7 +66,7 @@ func (r *recorder) wait() {
 	r.wg.Wait()
 }
 
-// event notes what happened to a pod. Events of one pod keep their order.
+// event queues an event about a pod. Events of one pod keep their order.
 func (r *recorder) event(pod *v1.Pod, kind, reason, action, message string) {
 	now := metav1.NewTime(r.clock.Now())
 	source := r.source
@@ -103,7 +103,7 @@ type eventKey struct {
 func (r *recorder) write(ctx context.Context, in <-chan *v1.Event) {
 	seen := lru.New(eventMemory) // eventKey → *v1.Event as written
 	for {
-		select { // an end counts before the next event
+		select { // the end comes before the next event
 		case <-r.stopping:
 			r.writeLast(ctx, seen, in)
 			return
@@ -117,9 +117,9 @@ func (r *recorder) write(ctx context.Context, in <-chan *v1.Event) {
 	}
 }
 
-// writeLast writes the events that wait at the end of a term. A server that stops still leads then.
-// The client of one that has lost its leadership has ended: the first event shows it. A refusal is
-// an answer: the next event may be taken.
+// writeLast writes the events that are queued at the end of a term. A server that stops still
+// leads, so its writes succeed. After a lost leadership the client has ended, and the first event
+// fails. A refusal is an answer: the next event may succeed.
 func (r *recorder) writeLast(ctx context.Context, seen *lru.Cache, in <-chan *v1.Event) {
 	for {
 		select {
@@ -153,7 +153,7 @@ func (r *recorder) writeOne(ctx context.Context, seen *lru.Cache, e *v1.Event) (
 		if _, err := r.client.CoreV1().Events(e.Namespace).Patch(ctx, before.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}); err == nil {
 			return nil
 		}
-		// It has expired, most likely: begin again.
+		// It has probably expired: a new event is written.
 	}
 	seen.Add(key, e)
 	_, err = r.client.CoreV1().Events(e.Namespace).Create(ctx, e, metav1.CreateOptions{})

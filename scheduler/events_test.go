@@ -20,7 +20,7 @@ import (
 	"github.com/barque/barque/internal/lastevents"
 )
 
-// eventTaker is an API server that takes events, each after a while.
+// eventTaker is an API server that accepts events, each after a while.
 type eventTaker struct {
 	takes time.Duration
 	fails func(e *v1.Event) error
@@ -68,8 +68,9 @@ func (c takerEvents) Create(ctx context.Context, e *v1.Event, _ metav1.CreateOpt
 	return e, nil
 }
 
-// TestLastEventsOfATerm: events that are under way or wait at the end of a term are written, and
-// those of its last writes. A refusal keeps none of the others back, and the wait is bounded.
+// TestLastEventsOfATerm: the events that are queued or being written at a term's end are written,
+// and those of its last writes. One refused event does not stop the others, and the wait is
+// bounded.
 func TestLastEventsOfATerm(t *testing.T) {
 	const before, late = 5, 5 // the end of the term's context
 	for name, c := range map[string]struct {
@@ -86,7 +87,7 @@ func TestLastEventsOfATerm(t *testing.T) {
 			}
 			return nil
 		}, 8, 10, 100 * time.Millisecond},
-		// The one under way, and the first of the last ones.
+		// The event being written, and the first of the last ones.
 		"no API server":  {10 * time.Millisecond, func(*v1.Event) error { return errors.New("connection refused") }, 0, 2, 20 * time.Millisecond},
 		"one that hangs": {time.Hour, nil, 0, 2, lastevents.Patience},
 	} {

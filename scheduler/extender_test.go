@@ -150,8 +150,8 @@ func TestExtendersFilter(t *testing.T) {
 	for name, c := range map[string]struct {
 		filter func(extenderv1.ExtenderArgs) any
 		change []func(*configv1.Extender)
-		node   string // where the pod goes; "" where it goes nowhere
-		says   string // what its event begins with
+		node   string // the node of the pod; "" if none fits
+		says   string // the beginning of its event
 	}{
 		"by name": {filter: take("b"), node: "b"},
 		"whole nodes": {filter: func(a extenderv1.ExtenderArgs) any {
@@ -193,8 +193,8 @@ func TestExtendersFilter(t *testing.T) {
 	}
 }
 
-// TestExtendersFilterInTurn: each is asked about what those before it left, the ignorable ones
-// last.
+// TestExtendersFilterInTurn: each extender gets the nodes that the ones before it left; ignorable
+// extenders come last.
 func TestExtendersFilterInTurn(t *testing.T) {
 	first, second := newExtender(t), newExtender(t)
 	first.filter = take("b", "c")
@@ -207,8 +207,7 @@ func TestExtendersFilterInTurn(t *testing.T) {
 	tryExtenders(t, pod("p", "1", "1Gi"), second.config(ignorable), first.config()).eventuallyOn("p", "c")
 }
 
-// TestAnErrorLeavesTheNomination: a node that is being freed for a pod stays its own over an error
-// that passes.
+// TestAnErrorLeavesTheNomination: a pod keeps its nominated node over a transient error.
 func TestAnErrorLeavesTheNomination(t *testing.T) {
 	e := newExtender(t)
 	e.filter = func(extenderv1.ExtenderArgs) any { return extenderv1.ExtenderFilterResult{Error: "no licence"} }
@@ -221,7 +220,7 @@ func TestAnErrorLeavesTheNomination(t *testing.T) {
 	}
 }
 
-// TestARejectedPodComesBack: any event may change an extender's mind.
+// TestARejectedPodComesBack: after an extender's rejection any event wakes the pod.
 func TestARejectedPodComesBack(t *testing.T) {
 	e := newExtender(t)
 	e.filter = func(a extenderv1.ExtenderArgs) any {
@@ -313,7 +312,7 @@ func TestExtendersBind(t *testing.T) {
 	}
 }
 
-// bindAs writes a binding as an extender does, with a client of its own.
+// bindAs writes a binding with a separate client, as an extender does.
 func bindAs(s *apiServer, a extenderv1.ExtenderBindingArgs) any {
 	p := s.get(a.PodNamespace, a.PodName)
 	if p == nil || p.UID != a.PodUID || p.Spec.NodeName != "" {
@@ -385,7 +384,7 @@ func TestExtendersPreempt(t *testing.T) {
 	}
 }
 
-// TestManagedResources: an extender hears of the pods that use its resources, and of no others.
+// TestManagedResources: an extender is called only for pods that use its resources.
 func TestManagedResources(t *testing.T) {
 	e := newExtender(t)
 	e.filter = take("b")
@@ -407,8 +406,8 @@ func TestManagedResources(t *testing.T) {
 	}
 }
 
-// TestALeaderStopsDespiteAnExtender: the end of the term ends a call that hangs, long before its
-// time is up.
+// TestALeaderStopsDespiteAnExtender: the end of the term ends a hanging call long before its
+// time-out.
 func TestALeaderStopsDespiteAnExtender(t *testing.T) {
 	e := newExtender(t)
 	asked := make(chan struct{}, 1)
@@ -427,8 +426,8 @@ func TestALeaderStopsDespiteAnExtender(t *testing.T) {
 	depose()
 }
 
-// A node that an extender refuses, and on which nobody would have to go, is no way out: another one
-// is freed.
+// A node that an extender refuses, and that has no victims, is not nominated: another node is
+// freed.
 func TestExtendersRefusalIsNotPreemptedFor(t *testing.T) {
 	e := newExtender(t)
 	e.filter = func(a extenderv1.ExtenderArgs) any {

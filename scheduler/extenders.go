@@ -16,8 +16,8 @@ type extenders struct{ *term }
 
 var _ framework.Extenders = extenders{}
 
-// Bind has an extender bind the pod, and looks whether it has. No term fences an extender's write:
-// that a pod is bound once, and by its UID, is the API server's to see to.
+// Bind has an extender bind the pod, and checks that the pod is bound. No term fences an extender's
+// write. The API server ensures that a pod is bound once, and by its UID.
 func (x extenders) Bind(ctx context.Context, pod *v1.Pod) (took bool, err error) {
 	took, err = x.extenders.Bind(ctx, pod, pod.Spec.NodeName)
 	if !took || err != nil {

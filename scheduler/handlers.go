@@ -18,9 +18,9 @@ import (
 	"github.com/barque/barque/scheduler/framework"
 )
 
-// watch feeds the cache and the queue from the informers, and returns when both hold all that the
-// informers held. stop removes the handlers; no call of them is under way when it returns, and
-// none has an effect later.
+// watch feeds the cache and the queue from the informers, and returns when both have all objects of
+// the informers. stop removes the handlers; after it returns, no call is running and none has an
+// effect.
 func (t *term) watch(ctx context.Context) (stop func(), err error) {
 	var g gate
 	var undo []func()
@@ -162,8 +162,8 @@ func nodeDiff(old, new *v1.Node) (what fwk.ActionType) {
 	return what
 }
 
-// podChanged sorts a change by what the pod was and is to the scheduler: something that occupies
-// a node, something that waits for one, or neither.
+// podChanged classifies a change by the pod's role before and after: it occupies a node, it waits
+// for one, or neither.
 func (t *term) podChanged(old, new *v1.Pod) {
 	if old != nil && new != nil && old.UID != new.UID {
 		// Deleted and created again while the watch was broken.
@@ -211,8 +211,8 @@ func (t *term) podWaits(old, new *v1.Pod) {
 	t.queue.Update(old, info, fwk.ClusterEvent{Resource: fwk.TargetPod, ActionType: podDiff(old, new)})
 }
 
-// podInfo derives a PodInfo. Terms that do not parse got past the API's validation; they are
-// ignored rather than hiding the pod.
+// podInfo derives a PodInfo. Unparsable terms, which passed the API's validation, are ignored, so
+// that the pod stays visible.
 func (t *term) podInfo(pod *v1.Pod) *framework.PodInfo {
 	info, err := framework.NewPodInfo(pod)
 	if err != nil {
@@ -255,7 +255,7 @@ func terminal(pod *v1.Pod) bool {
 
 func occupies(pod *v1.Pod) bool { return pod.Spec.NodeName != "" && !terminal(pod) }
 
-// waits tells whether this scheduler is to find a node for the pod.
+// waits reports whether this scheduler must find a node for the pod.
 func (t *term) waits(pod *v1.Pod) bool {
 	return pod.Spec.NodeName == "" && !terminal(pod) && pod.DeletionTimestamp == nil &&
 		t.profiles[pod.Spec.SchedulerName] != nil

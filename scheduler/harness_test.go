@@ -27,8 +27,8 @@ import (
 	"github.com/barque/barque/scheduler"
 )
 
-// apiServer is the part of an API server that the scheduler sees: pods in memory, with a watch
-// that never overflows, bindings and status patches; all else is client-go's fake.
+// apiServer is the part of an API server that the scheduler uses: pods in memory with a watch that
+// never overflows, bindings and status patches. The rest is client-go's fake.
 type apiServer struct {
 	tb        testing.TB
 	client    *fake.Clientset
@@ -54,7 +54,7 @@ func newAPIServer(tb testing.TB, objects ...runtime.Object) *apiServer {
 		watch: watch.NewFakeWithChanSize(1<<16, false), pods: map[string]*v1.Pod{}, changed: make(chan struct{}),
 	}
 	s.client.PrependReactor("*", "pods", s.react)
-	// The fake's own way with new objects costs a millisecond each.
+	// The fake client's own creation of objects costs a millisecond each.
 	s.client.PrependReactor("create", "events", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		e := a.(clienttesting.CreateActionImpl).Object.(*v1.Event)
 		s.mu.Lock()
@@ -90,8 +90,8 @@ func (s *apiServer) react(a clienttesting.Action) (bool, runtime.Object, error) 
 	return false, nil, nil
 }
 
-// termClient is the client of a term. The fake serves one call after the other, and holds a lock
-// meanwhile: a call that is to hang beside others must do so before it gets there.
+// termClient is the client of a term. The fake client holds a lock during each call. A call that
+// hangs beside others must hang before it takes that lock.
 type termClient struct {
 	kubernetes.Interface
 	s *apiServer
@@ -188,7 +188,7 @@ func (s *apiServer) get(namespace, name string) *v1.Pod {
 	return nil
 }
 
-// put creates or replaces a pod and tells the watchers.
+// put creates or replaces a pod and sends the event to the watchers.
 func (s *apiServer) put(p *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

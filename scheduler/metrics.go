@@ -80,7 +80,7 @@ func (m *meters) register(r prometheus.Registerer) error {
 	return nil
 }
 
-// Describe implements prometheus.Collector for what is counted when it is asked for.
+// Describe implements prometheus.Collector for the metrics that are counted at collection.
 func (m *meters) Describe(out chan<- *prometheus.Desc) {
 	out <- m.pending
 	out <- m.cached
@@ -116,7 +116,7 @@ func (m *meters) tried(result, profile string, took time.Duration) {
 	m.attempt.WithLabelValues(result, profile).Observe(took.Seconds())
 }
 
-// scheduled notes that a pod has its node.
+// scheduled counts a scheduled pod.
 func (m *meters) scheduled(p *queue.Pod, profile string, took, waited time.Duration) {
 	m.tried(resultScheduled, profile, took)
 	m.podAttempts.Observe(float64(p.Attempts))

@@ -15,7 +15,7 @@ import (
 	"github.com/barque/barque/scheduler"
 )
 
-// TestMetricsAndDump: what people and dashboards see of pods that wait.
+// TestMetricsAndDump: metrics and the dump show the pods that wait.
 func TestMetricsAndDump(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t, node("a", "4", "8Gi"))

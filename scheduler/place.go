@@ -15,7 +15,7 @@ import (
 	"github.com/barque/barque/scheduler/queue"
 )
 
-// scheduleOne decides about one pod and starts what follows from it.
+// scheduleOne decides about one pod and acts on the decision.
 func (t *term) scheduleOne(ctx context.Context, p *queue.Pod) {
 	pod := p.GetPod()
 	profile := t.profiles[pod.Spec.SchedulerName]
@@ -39,7 +39,7 @@ func (t *term) scheduleOne(ctx context.Context, p *queue.Pod) {
 	t.place(ctx, profile, state, p, began, node)
 }
 
-// place assumes the pod on the node and binds it beside the loop.
+// place assumes the pod on the node and binds it outside the loop.
 func (t *term) place(ctx context.Context, profile *framework.Profile, state fwk.CycleState, p *queue.Pod, began time.Time, node string) {
 	info := p.Info.OnNode(node)
 	pod := info.GetPod()
@@ -61,8 +61,8 @@ func (t *term) place(ctx context.Context, profile *framework.Profile, state fwk.
 		func() { t.bind(ctx, profile, state, p, began, pod, ready) })
 }
 
-// bind writes the decision, if all is ready for it. It runs in a goroutine of writes and must not
-// read the snapshot.
+// bind writes the decision if the preparation succeeded. It runs in a goroutine of writes and must
+// not read the snapshot.
 func (t *term) bind(ctx context.Context, profile *framework.Profile, state fwk.CycleState, p *queue.Pod, began time.Time, pod *v1.Pod, status *fwk.Status) {
 	node := pod.Spec.NodeName
 	if status.IsSuccess() {
@@ -73,7 +73,7 @@ func (t *term) bind(ctx context.Context, profile *framework.Profile, state fwk.C
 		return
 	}
 	if ctx.Err() != nil {
-		return // the term is over, and the next leader sees what became of the write
+		return // the term is over; the next leader sees the result of the write
 	}
 	err := status.AsError()
 	now := t.outcome(ctx, pod, err)
@@ -105,17 +105,17 @@ func (t *term) bound(profile *framework.Profile, p *queue.Pod, began time.Time, 
 		fmt.Sprintf("Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, pod.Spec.NodeName))
 }
 
-// bindOutcome is what became of a binding whose write answered with an error.
+// bindOutcome is the effect of a binding whose write returned an error.
 type bindOutcome int
 
 const (
 	bindFailed   bindOutcome = iota // the pod still waits
-	bindDone                        // it took effect all the same
-	bindUnneeded                    // the pod is gone or somebody else placed it
+	bindDone                        // the write took effect despite the error
+	bindUnneeded                    // the pod is gone, or another writer bound it
 )
 
-// outcome asks the API server, because an error does not tell: an answer may be lost after the
-// write took effect, and the pod's room must not be given away then.
+// outcome asks the API server for the effect of a failed write. An answer may be lost after the
+// write took effect, and then the pod's room must not be given away.
 func (t *term) outcome(ctx context.Context, pod *v1.Pod, err error) bindOutcome {
 	if apierrors.IsNotFound(err) {
 		return bindUnneeded
@@ -137,7 +137,7 @@ func (t *term) outcome(ctx context.Context, pod *v1.Pod, err error) bindOutcome 
 	}
 }
 
-// failed gives the pod back to the queue and tells the user why.
+// failed returns the pod to the queue and reports the reason in its status.
 func (t *term) failed(ctx context.Context, profile *framework.Profile, state fwk.CycleState, p *queue.Pod, began time.Time, err error) {
 	if ctx.Err() != nil {
 		return
@@ -148,7 +148,7 @@ func (t *term) failed(ctx context.Context, profile *framework.Profile, state fwk
 		t.meters.tried(resultError, profile.Name(), t.cfg.Clock.Since(began))
 		t.log.Error("cannot schedule a pod", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
 		t.queue.Retry(p)
-		// The node that is being freed for it stays its own.
+		// The pod keeps its nominated node.
 		t.report(ctx, pod, v1.PodReasonSchedulerError, err.Error(), t.nominees.Node(pod.UID))
 		return
 	}

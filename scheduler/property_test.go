@@ -17,9 +17,9 @@ import (
 	"github.com/barque/barque/scheduler/framework"
 )
 
-// In random clusters, for random pods: a chosen node passes every filter and has the highest
-// score; a rejected pod is told about every node, each of which a filter rejects; and no node is
-// ever over-committed.
+// In random clusters, for random pods: a chosen node passes every filter and has the highest score.
+// A rejected pod has a reason for every node, and a filter rejects each. No node is ever
+// over-committed.
 func TestDecisionsHoldTheirPromises(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

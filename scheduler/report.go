@@ -58,9 +58,9 @@ func (t *term) patch(ctx context.Context, pod *v1.Pod, status map[string]any) er
 	return err
 }
 
-// evict makes room: it says why in the victim's status and deletes it. The kubelet gives the
-// victim its grace period. done gets the API's error. It does not wait for what the victim waits
-// for.
+// evict makes room: it writes the reason into the victim's status and deletes the victim. The
+// kubelet grants the grace period. done gets the API's error. It does not wait for pending writes
+// of the victim.
 func (t *term) evict(ctx context.Context, victim, preemptor *v1.Pod, done func(error)) {
 	why := fmt.Sprintf("%s: preempting to accommodate a higher priority pod", preemptor.Spec.SchedulerName)
 	t.writes.beside(func() {

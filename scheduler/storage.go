@@ -8,8 +8,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// storageKind is a kind that is about volumes. Plugins read it from its informer; the loop only
-// tells the queue of its changes.
+// storageKind is a kind of volume objects. Plugins read it from its informer. The loop only reports
+// its events to the queue.
 type storageKind struct {
 	informer func() toolscache.SharedIndexInformer
 	handler  func(g *gate, t *term) toolscache.ResourceEventHandler
@@ -28,7 +28,7 @@ func storageKinds(f informers.SharedInformerFactory) []storageKind {
 	}
 }
 
-// moves makes a handler that tells the queue of each change of a kind.
+// moves makes a handler that reports each change of a kind to the queue.
 func moves[T any](resource fwk.EventResource) func(*gate, *term) toolscache.ResourceEventHandler {
 	return func(g *gate, t *term) toolscache.ResourceEventHandler {
 		return handler(g, func(old, new *T) {

@@ -22,8 +22,8 @@ import (
 	"github.com/barque/barque/scheduler/queue"
 )
 
-// term is the state of one leadership term. The loop's goroutine owns what is not said to be
-// shared.
+// term is the state of one leadership term. The loop's goroutine owns the fields that are not
+// marked as shared.
 type term struct {
 	cfg    *Config
 	meters *meters // shared
@@ -43,14 +43,14 @@ type term struct {
 
 	snapshot *cache.Snapshot
 	rng      *rand.Rand
-	// start is where in the list of nodes the next search begins, so that in a large cluster each
-	// node gets its turn.
+	// start is the index at which the next search begins, so that in a large cluster each node gets
+	// its turn.
 	start int
 }
 
-// Run schedules until ctx, which is the leadership term, ends, and returns nil then. client must
-// be fenced by the term and not be throttled on its own. When Run returns, no goroutine and no
-// informer handler of it is left, and it can be called again.
+// Run schedules until ctx, the leadership term, ends, and then returns nil. client must be fenced
+// by the term and must not be throttled. When Run returns, all its goroutines and informer handlers
+// have ended, and it can be called again.
 func (s *Scheduler) Run(ctx context.Context, client kubernetes.Interface) error {
 	if !s.running.CompareAndSwap(false, true) {
 		return ErrRunning
@@ -62,7 +62,7 @@ func (s *Scheduler) Run(ctx context.Context, client kubernetes.Interface) error 
 	}
 	s.current.Store(t)
 	defer s.current.Store(nil)
-	// Joined last: the writes end when ctx has, and tell the last events.
+	// Waited for last: the writes end after ctx, and add the last events.
 	defer t.events.wait()
 	defer t.writes.wait()
 	if err := t.run(ctx); ctx.Err() == nil {
@@ -163,9 +163,9 @@ func (t *term) run(ctx context.Context) error {
 	}
 }
 
-// catchUp waits until the informers show every pod and every device that is taken, at least as new
-// as the API server does now. Until then, pods that the leader before us has bound could be missing
-// in the cache, and their room be given away twice.
+// catchUp waits until the informers show every pod and every allocated device, as new as the API
+// server now. Before, pods that the last leader bound might be missing in the cache. Their room
+// would be given away twice.
 func (t *term) catchUp(ctx context.Context) error {
 	var list *v1.PodList
 	err := t.until(ctx, 100*time.Millisecond, func() (done bool) {
@@ -212,9 +212,8 @@ func (t *term) hasSeen(ctx context.Context, pod *v1.Pod) bool {
 // maxPause bounds the pauses of until.
 const maxPause = 5 * time.Second
 
-// until calls step until it reports done or ctx ends. The first pause between two calls is as
-// given, each other one twice as long as the one before: what has just begun to wait is tried again
-// soon, what waits for long more rarely.
+// until calls step until it reports done or ctx ends. The pause doubles with each call: a fresh
+// wait is checked soon, a long one rarely.
 func (t *term) until(ctx context.Context, pause time.Duration, step func() (done bool)) error {
 	for ; !step(); pause = min(2*pause, maxPause) {
 		timer := t.cfg.Clock.NewTimer(pause)

@@ -10,8 +10,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// TestUntilBacksOff: what cannot be done for a while is not tried all that time, and soon when it
-// has just begun.
+// TestUntilBacksOff: the pause between attempts starts short and grows.
 func TestUntilBacksOff(t *testing.T) {
 	over := errors.New("the term is over")
 	for name, c := range map[string]struct {

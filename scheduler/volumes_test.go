@@ -55,7 +55,7 @@ func withClaim(name string) func(*v1.Pod) {
 	}
 }
 
-// storageSide is what the binder and a provisioner do. It acts within the scheduler's writes.
+// storageSide plays the binder and a provisioner. It acts within the scheduler's writes.
 type storageSide struct {
 	s       *apiServer
 	version atomic.Int64
@@ -136,7 +136,7 @@ func TestVolumeOfANode(t *testing.T) {
 	s.eventually("the pod is on b", func(pods map[string]*v1.Pod) bool { return pods["default/p"].Spec.NodeName == "b" })
 }
 
-// TestProvisioningFails: when no volume can be made on a node, the pod is scheduled anew.
+// TestProvisioningFails: when no volume can be made on a node, the pod is scheduled again.
 func TestProvisioningFails(t *testing.T) {
 	s := newAPIServer(t, node("a", "64", "64Gi"), node("b", "64", "64Gi"), lateClass("dynamic", "example.com/csi"), claim("c", "dynamic"))
 	var tries atomic.Int64

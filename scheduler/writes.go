@@ -6,9 +6,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// writes runs API calls beside the loop: at most so many at once, those of one pod one after the
-// other in the order they were given, so that a late "unschedulable" never follows a binding.
-// Every call must end when the term's context does.
+// writes runs API calls outside the loop, a bounded number at once. Calls of one pod run in the
+// order in which they were given, so that a late "unschedulable" never follows a binding. Every
+// call must end with the term's context.
 type writes struct {
 	slots chan struct{}
 	wg    sync.WaitGroup
@@ -24,8 +24,8 @@ func newWrites(limit int) *writes {
 // do runs call in a goroutine, which wait joins. It returns at once.
 func (w *writes) do(uid types.UID, call func()) { w.doAfter(uid, nil, call) }
 
-// doAfter is do with something before the call that may wait for long. That does not count among
-// the calls that are under way.
+// doAfter is do with a preparation that may wait for long. The preparation does not count among the
+// concurrent calls.
 func (w *writes) doAfter(uid types.UID, prepare, call func()) {
 	done := make(chan struct{})
 	w.mu.Lock()
@@ -51,7 +51,7 @@ func (w *writes) doAfter(uid types.UID, prepare, call func()) {
 	})
 }
 
-// beside runs a call in no order with others of its pod. It must not wait for what may take long,
+// beside runs a call in no order with other calls of its pod. The call must not wait for slow work,
 // such as the volumes of the pod that it ends.
 func (w *writes) beside(call func()) {
 	w.wg.Go(func() {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// act is something that a test does to a fake cluster at a time.
+// act is a change to a fake cluster, a time after the workload began.
 type act struct {
 	at time.Duration
 	do func(*fakeCluster)
@@ -25,7 +25,7 @@ func becomes(to health, servers ...int) func(*fakeCluster) {
 
 func loses(server int) func(*fakeCluster) { return func(c *fakeCluster) { c.lose(server) } }
 
-// workRounds works for some minutes while things happen to the cluster, and judges each minute.
+// workRounds runs rounds of one minute while acts change the cluster, and returns their verdict.
 func workRounds(t *testing.T, acts []act) (*Verdict, error) {
 	cluster, servers := newFakeCluster(t, 3)
 	for _, a := range acts {
@@ -37,9 +37,9 @@ func workRounds(t *testing.T, acts []act) (*Verdict, error) {
 	}}.run(t.Context())
 }
 
-// TestServersAway: a server that does not answer when a piece of the work ends is not judged for
-// that, the run goes on, and it is judged again when it is back; the others are judged all the
-// while. That none answers ends the run only at its end.
+// TestServersAway: a server without an answer at the end of a round is not judged for that round.
+// The run goes on, and the server is judged in each round that it answers. The other servers are
+// judged in every round. The run ends with an error only if no server answers at its end.
 func TestServersAway(t *testing.T) {
 	for name, c := range map[string]struct {
 		acts       []act
@@ -59,11 +59,11 @@ func TestServersAway(t *testing.T) {
 			acts:     []act{{50 * time.Second, becomes(silent, 3)}, {170 * time.Second, becomes(well, 3)}},
 			unjudged: []string{"from s3: "},
 		},
-		"the first one is silent": { // which is the first to be asked for a write
+		"the first one is silent": { // the first server that is asked for a write
 			acts:     []act{{50 * time.Second, becomes(silent, 1)}, {170 * time.Second, becomes(well, 1)}},
 			unjudged: []string{"from s1: "},
 		},
-		"two are away": { // the fake one needs no quorum
+		"two are away": { // the fake cluster needs no quorum
 			acts:     []act{{50 * time.Second, becomes(away, 1)}, {55 * time.Second, becomes(silent, 3)}, {170 * time.Second, becomes(well, 1, 3)}},
 			unjudged: []string{"from s1: ", "from s3: "},
 		},
@@ -94,7 +94,7 @@ func TestServersAway(t *testing.T) {
 			unjudged:   []string{"from s3: "},
 			violations: []string{"watcher on s2 came to revision"},
 		},
-		"one tells its watchers nothing, and is away in the middle of that": { // it has not answered for a minute without a break
+		"one tells its watchers nothing, and is away in the middle of that": { // the server has not answered for a whole minute
 			acts: []act{{55 * time.Second, becomes(mute, 2)}, {100 * time.Second, becomes(away, 2)}, {110 * time.Second, becomes(mute, 2)}, {150 * time.Second, becomes(well, 2)}},
 		},
 		"nobody answers for a while": {
@@ -120,8 +120,9 @@ func TestServersAway(t *testing.T) {
 				if errors.As(err, &silent) != c.fails || !c.fails && err != nil {
 					t.Errorf("the work ended with %v", err)
 				}
-				// The watcher that moves may have been where others were; that is told besides.
-				// When nobody answers any more, watchers may not have been told of the last writes.
+				// The watcher that moves may have been at a server that was away, which adds a
+				// line. After the end of all servers no watcher may have the last writes, which
+				// adds others.
 				fixed := func(all []string) []string {
 					return slices.DeleteFunc(slices.Clone(all), func(s string) bool {
 						return strings.Contains(s, "watcher that moves") || strings.Contains(name, "nobody") && strings.Contains(s, "no watcher tells")
@@ -146,7 +147,7 @@ func eachContains(texts, parts []string) bool {
 	return slices.EqualFunc(texts, parts, strings.Contains)
 }
 
-// TestClientsWaitForAWatcher: what is done before anybody watches could not be judged.
+// TestClientsWaitForAWatcher: a write before the first watch cannot be judged, so none is made.
 func TestClientsWaitForAWatcher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, servers := newFakeCluster(t, 2)
@@ -163,7 +164,7 @@ func TestClientsWaitForAWatcher(t *testing.T) {
 	})
 }
 
-// TestProbeEndsWithoutAServer: what the probe wrote is looked for through each server that answers.
+// TestProbeEndsWithoutAServer: the end looks for the last write through each server that answers.
 func TestProbeEndsWithoutAServer(t *testing.T) {
 	for name, c := range map[string]struct {
 		end      []act // after the probe's end
@@ -205,7 +206,7 @@ func TestProbeEndsWithoutAServer(t *testing.T) {
 	}
 }
 
-// TestProbeFindsLostWrites: at the end, too, through one server of several.
+// TestProbeFindsLostWrites: the last look finds a loss, also at one server of several.
 func TestProbeFindsLostWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, servers := newFakeCluster(t, 2)
@@ -223,8 +224,7 @@ func TestProbeFindsLostWrites(t *testing.T) {
 	})
 }
 
-// TestRemoveThroughAnyServer: what was made is removed while servers are away that were there in
-// the beginning.
+// TestRemoveThroughAnyServer: objects are removed through the servers that are left.
 func TestRemoveThroughAnyServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, servers := newFakeCluster(t, 3)

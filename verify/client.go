@@ -18,13 +18,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Server is one way to the API.
+// Server is a client of one API server.
 type Server struct {
 	Name   string
 	Client kubernetes.Interface
 }
 
-// NewServer returns the way to one server: the configuration's credentials, another address.
+// NewServer returns a client with the configuration's credentials and the server's own address.
 func NewServer(name, host string, config *rest.Config) (Server, error) {
 	own := rest.CopyConfig(config)
 	own.Host, own.QPS = host, -1
@@ -37,14 +37,14 @@ func NewServer(name, host string, config *rest.Config) (Server, error) {
 
 const (
 	resource = "configmaps"
-	// tokenKey is where an object has what was written.
+	// tokenKey is the data key of the token that a write put into an object.
 	tokenKey = "token"
-	// RunLabel is on all objects of a workload; its value tells workloads apart.
+	// RunLabel is on all objects of a workload. Its value is the workload's Config.Run.
 	RunLabel = "barque.io/verify-run"
 )
 
-// objectClient makes single calls: none is repeated behind the caller's back, so that its outcome
-// is known.
+// objectClient makes single calls. No layer repeats a call, so that each outcome belongs to one
+// request.
 type objectClient struct {
 	server    Server
 	namespace string
@@ -64,7 +64,7 @@ func (o objectClient) object(c *Call) *corev1.ConfigMap {
 	return m
 }
 
-// do makes the call and notes its outcome in it.
+// do makes the call and stores its outcome in c.
 func (o objectClient) do(ctx context.Context, c *Call) {
 	c.Server = o.server.Name
 	out := new(corev1.ConfigMap)
@@ -118,7 +118,7 @@ func (o objectClient) list(ctx context.Context, c *Call) {
 	}
 }
 
-// watch follows all objects of the run after a revision, for some seconds at most.
+// watch watches all objects of the run after a revision, for some seconds at most.
 func (o objectClient) watch(ctx context.Context, after uint64, seconds int64) (watch.Interface, error) {
 	return o.rest().Get().Namespace(o.namespace).Resource(resource).VersionedParams(&metav1.ListOptions{
 		Watch: true, AllowWatchBookmarks: true, ResourceVersion: strconv.FormatUint(after, 10), TimeoutSeconds: &seconds,
@@ -131,8 +131,7 @@ func itemOf(m *corev1.ConfigMap) (Item, error) {
 	return Item{m.Name, m.Data[tokenKey], revision}, err
 }
 
-// outcome is what an error tells. Whatever is not certain is unknown: an answer of 5xx may come
-// after the write.
+// outcome classifies an error. An uncertain outcome is Unknown: a 5xx answer may follow the write.
 func outcome(err error) Outcome {
 	switch {
 	case err == nil:
@@ -151,7 +150,7 @@ func outcome(err error) Outcome {
 	if !errors.As(err, &status) {
 		return Unknown
 	}
-	// A server that invites to repeat what it was asked for has not done it.
+	// A server that asks the client to retry has not executed the request.
 	s := status.Status()
 	if s.Code == insufficientStorage || s.Code == http.StatusServiceUnavailable && s.Details != nil && s.Details.RetryAfterSeconds > 0 {
 		return Refused
@@ -159,8 +158,8 @@ func outcome(err error) Outcome {
 	return Unknown
 }
 
-// unconnected says whether there never was a connection: a host may also become unreachable behind
-// one that there is, by which the request may have gone.
+// unconnected reports whether the connection was never established. A host may also become
+// unreachable behind an established connection, which may have carried the request.
 func unconnected(err error) bool {
 	var dial *net.OpError
 	if !errors.As(err, &dial) || dial.Op != "dial" {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// TestOutcomes: only what cannot have been done counts as refused.
+// TestOutcomes: a call counts as refused only if the server cannot have executed it.
 func TestOutcomes(t *testing.T) {
 	maps := schema.GroupResource{Resource: "configmaps"}
 	status := func(code int32, retryAfter int32) error {

@@ -27,14 +27,14 @@ type Options struct {
 	Config   *rest.Config
 	Duration time.Duration // of reading and writing
 	Pods     bool          // start pods too
-	// Progress is told what has been done; it may be nil.
+	// Progress receives a line about each finished step; it may be nil.
 	Progress func(format string, args ...any)
-	// Undone tells of the error of a request that changes something that for certain it has changed
-	// nothing, as when there is no leader; it may be nil.
+	// Undone reports whether the error of a write proves that the write changed nothing. One such
+	// error is that there is no leader. It may be nil.
 	Undone func(error) bool
 }
 
-// Report is what Cluster has found.
+// Report has the results of Cluster.
 type Report struct {
 	Cluster      string   `json:"cluster"`
 	Servers      []string `json:"servers"`
@@ -42,10 +42,10 @@ type Report struct {
 	Acknowledged int      `json:"acknowledgedWrites"` // of the probe
 	LongestGap   string   `json:"longestTimeWithoutAWrite"`
 	Checks       []Check  `json:"checks"`
-	CutShortBy   string   `json:"cutShortBy,omitempty"` // the error of Cluster; empty: it came to its end
+	CutShortBy   string   `json:"cutShortBy,omitempty"` // the error of Cluster; empty: the run was complete
 }
 
-// LeftError is returned when what was made for a run could not be removed.
+// A LeftError is returned when objects of the run could not be removed.
 type LeftError struct {
 	Namespace string
 	cause     error
@@ -56,20 +56,20 @@ func (e *LeftError) Error() string {
 }
 func (e *LeftError) Unwrap() error { return e.cause }
 
-// Check is one promise.
+// Check is the result for one promise of the cluster.
 type Check struct {
 	Name     string   `json:"name"`
 	Detail   string   `json:"detail,omitempty"`
-	Problems []string `json:"problems,omitempty"` // it was not kept
-	Unjudged []string `json:"unjudged,omitempty"` // why it was not found out, or not of everything
+	Problems []string `json:"problems,omitempty"` // how the promise was broken
+	Unjudged []string `json:"unjudged,omitempty"` // why the promise, or a part of it, could not be judged
 }
 
-// Broken says whether a promise was not kept.
+// Broken reports whether a promise was broken.
 func (r *Report) Broken() bool {
 	return slices.ContainsFunc(r.Checks, func(c Check) bool { return len(c.Problems) > 0 })
 }
 
-// Unjudged says whether it was not found out of a promise whether it was kept.
+// Unjudged reports whether a promise, or a part of one, could not be judged.
 func (r *Report) Unjudged() bool {
 	return slices.ContainsFunc(r.Checks, func(c Check) bool { return len(c.Unjudged) > 0 })
 }
@@ -78,30 +78,30 @@ func (r *Report) Unjudged() bool {
 type checking struct {
 	Options
 	client    kubernetes.Interface
-	servers   []Server // that could be reached in the beginning
-	turn      int      // which of them is asked
+	servers   []Server // the servers that were reachable at the start
+	turn      int      // the index of the server that is asked
 	namespace string
 	report    *Report
 }
 
 const (
-	// namespacePrefix is that of the namespace that is made for a run, and removed after it.
+	// namespacePrefix begins the name of a run's namespace, which is removed after the run.
 	namespacePrefix = "barque-verify-"
-	// settleTime is how long what takes seconds may take.
+	// settleTime bounds waits for changes that take seconds in a healthy cluster.
 	settleTime = time.Minute
-	// askTime is how long the answer to one request may take. A server that lives has answered by
-	// then, also one that has just lost its leader: it lets a request wait for the next one for ten
-	// seconds. A request that makes something has all of it also when the run was interrupted
-	// meanwhile.
+	// askTime bounds one request. A live server answers in it, also one that has just lost its
+	// leader: it holds a request for the next leader for ten seconds. A create has all of askTime,
+	// also when the run was interrupted meanwhile.
 	askTime = 15 * time.Second
-	// removeTime is how long removing may take, also when the run was interrupted.
+	// removeTime bounds the removal, also when the run was interrupted.
 	removeTime = 2 * time.Minute
 )
 
-// Cluster works through all servers of a cluster for a while, in a namespace of its own that it
-// removes, and reports what it has found. It breaks nothing. The error is about what kept it from
-// finding out, or from removing (then it is a LeftError); the report has what was found until then,
-// and is nil when nothing was begun.
+// Cluster works through all servers of a cluster for a while and reports its findings. It works in
+// a namespace of its own, which it removes. It breaks nothing.
+//
+// The error says why the run ended early, or why the removal failed (a LeftError). The report has
+// the findings until then. It is nil when the run has made nothing.
 func Cluster(ctx context.Context, o Options) (_ *Report, err error) {
 	if o.Progress == nil {
 		o.Progress = func(string, ...any) {}
@@ -114,7 +114,7 @@ func Cluster(ctx context.Context, o Options) (_ *Report, err error) {
 		return nil, err
 	}
 	err = c.makeNamespace(ctx)
-	if apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) || err != nil && o.Undone != nil && o.Undone(err) { // another run's, or none
+	if apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) || err != nil && o.Undone != nil && o.Undone(err) { // another run has the namespace, or there is none
 		return nil, fmt.Errorf("make the namespace %s: %w", c.namespace, err)
 	}
 	defer func() {
@@ -137,12 +137,12 @@ func Cluster(ctx context.Context, o Options) (_ *Report, err error) {
 	return c.report, context.Cause(ctx)
 }
 
-// add notes a check that was made.
+// add adds a check to the report.
 func (c *checking) add(name, detail string, problems ...string) {
 	c.note(Check{Name: name, Detail: detail, Problems: problems})
 }
 
-// note notes a check.
+// note adds a check to the report.
 func (c *checking) note(k Check) {
 	switch {
 	case len(k.Problems) > 0:
@@ -156,20 +156,20 @@ func (c *checking) note(k Check) {
 	c.report.Checks = append(c.report.Checks, k)
 }
 
-// status is the part of the servers' status that is looked at.
+// status has the fields of the servers' status that this package reads.
 type status struct {
 	ID      string
 	Leader  string
 	Members []member
 }
 
-// member is one node in it.
+// member is one node of the status.
 type member struct {
 	Name, Role, Address, Problem, Gossip string
 	Store                                *storeState
 }
 
-// storeState is what a server's store says of itself.
+// storeState is a server's report on its own store.
 type storeState struct {
 	Revision    uint64
 	StateHash   string
@@ -180,7 +180,7 @@ func (c *checking) status(ctx context.Context) (*status, error) {
 	var data []byte
 	err := c.insist(ctx, func(ctx context.Context, client kubernetes.Interface) (err error) {
 		data, err = client.Discovery().RESTClient().Get().AbsPath("/barque/v1/status").DoRaw(ctx)
-		var refusal metav1.Status // client-go does not look for the reason in raw data, and calls it unknown
+		var refusal metav1.Status // client-go gives raw data the reason Unknown without parsing it
 		if err != nil && json.Unmarshal(data, &refusal) == nil && refusal.Message != "" {
 			err = &apierrors.StatusError{ErrStatus: refusal}
 		}
@@ -193,7 +193,7 @@ func (c *checking) status(ctx context.Context) (*status, error) {
 	return s, json.Unmarshal(data, s)
 }
 
-// reach finds the servers, and whether each can be reached from here.
+// reach finds the servers, and requires an answer from each.
 func (c *checking) reach(ctx context.Context) error {
 	s, err := c.status(ctx)
 	if err != nil {
@@ -232,7 +232,7 @@ func (c *checking) reach(ctx context.Context) error {
 	return nil
 }
 
-// port is the one of the API, by the Service "kubernetes".
+// port returns the port of the API, from the Service "kubernetes".
 func (c *checking) port(ctx context.Context) (int, error) {
 	var list *discoveryv1.EndpointSliceList
 	err := c.insist(ctx, func(ctx context.Context, client kubernetes.Interface) (err error) {
@@ -261,12 +261,12 @@ func (c *checking) work(ctx context.Context) error {
 	verdict, err := rounds{total: c.Duration, each: roundTime, progress: c.Progress, start: func(n int) (stopper, error) {
 		return Start(ctx, Config{Servers: c.servers, Namespace: c.namespace, Run: fmt.Sprintf("verify-%d", n), Seed: seed + uint64(n)})
 	}}.run(ctx)
-	probed, probeErr := p.Stop(context.WithoutCancel(ctx), endPatience(ctx)) // what runs is ended in order
+	probed, probeErr := p.Stop(context.WithoutCancel(ctx), endPatience(ctx)) // interrupted work ends in order
 	return errors.Join(c.judged(verdict, err, &probed, probeErr), context.Cause(ctx))
 }
 
-// judged notes what was found, and returns what ended the work early: then not all was judged, and
-// what was found to be broken is.
+// judged adds the findings to the report and returns the errors that ended the work early. Promises
+// of the rest are then unjudged; violations found before count.
 func (c *checking) judged(verdict *Verdict, err error, probed *ProbeResult, probeErr error) error {
 	if err != nil {
 		verdict.Unjudged = append(verdict.Unjudged, err.Error())
@@ -281,13 +281,13 @@ func (c *checking) judged(verdict *Verdict, err error, probed *ProbeResult, prob
 	return errors.Join(err, probeErr)
 }
 
-// A silenceError is returned when there was no answer in time. It is a context.DeadlineExceeded.
+// A silenceError is returned when no answer came in time. It is a context.DeadlineExceeded.
 type silenceError struct{ limit time.Duration }
 
 func (e *silenceError) Error() string { return fmt.Sprintf("no answer within %v", e.limit) }
 func (e *silenceError) Unwrap() error { return context.DeadlineExceeded }
 
-// within asks for something, and bounds how long that takes.
+// within makes a request with a limit of time.
 func within(ctx context.Context, limit time.Duration, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, &silenceError{limit})
 	defer cancel()
@@ -298,8 +298,8 @@ func within(ctx context.Context, limit time.Duration, ask func(context.Context) 
 	return err
 }
 
-// ask asks the cluster for something: through the address of the kubeconfig, until servers are
-// known; then through the one that answered last time, and after one that failed through the next.
+// ask sends a request to the cluster. Until the servers are known it uses the kubeconfig's address.
+// Then it uses the server that answered last, and the next one after a failure.
 func (c *checking) ask(ctx context.Context, question func(context.Context, kubernetes.Interface) error) error {
 	name, client := c.Config.Host, c.client
 	if n := len(c.servers); n > 0 {
@@ -313,8 +313,8 @@ func (c *checking) ask(ctx context.Context, question func(context.Context, kuber
 	return nil
 }
 
-// insist repeats a request while its failure may be one of the way or of a moment: a connection
-// that was cut, a server that is stopping, a change of leaders. Any other answer counts at once.
+// insist repeats a request after a failure that may pass: a broken connection, a server that is
+// stopping, a change of leaders. Any other answer is final.
 func (c *checking) insist(ctx context.Context, question func(context.Context, kubernetes.Interface) error) error {
 	var final error
 	err := until(ctx, settleTime, func(ctx context.Context) error {
@@ -328,18 +328,18 @@ func (c *checking) insist(ctx context.Context, question func(context.Context, ku
 	return errors.Join(err, final)
 }
 
-// passing tells whether the same request may succeed a moment later.
+// passing reports whether a request may succeed when it is repeated.
 func passing(err error) bool {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {
-		return true // there was no answer, or not all of it
+		return true // there was no answer, or not a whole one
 	}
 	code := answer.Status().Code
 	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
 }
 
-// create makes an object, whose name is this run's own. Where an answer was lost the object may be
-// there: the next attempt finds it by its name.
+// create makes an object whose name only this run uses. If an answer is lost, the object may exist:
+// the next attempt then finds it by its name.
 func (c *checking) create(ctx context.Context, make func(context.Context, kubernetes.Interface) error) error {
 	attempts := 0
 	return c.insist(ctx, func(ctx context.Context, client kubernetes.Interface) error {
@@ -352,12 +352,11 @@ func (c *checking) create(ctx context.Context, make func(context.Context, kubern
 	})
 }
 
-// runLabel has the mark of the run that made a namespace.
+// runLabel marks a namespace with the run that made it.
 const runLabel = "barque.io/verify-run"
 
-// makeNamespace makes the namespace of this run. An attempt goes on when the run is interrupted:
-// its namespace may be there then, and is to be removed. One of that name that another run has made
-// is not taken.
+// makeNamespace makes the namespace of this run. An interruption does not cut an attempt off: its
+// namespace might exist then, and must be removed. A namespace of another run is not taken.
 func (c *checking) makeNamespace(ctx context.Context) error {
 	made := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.namespace, Labels: map[string]string{runLabel: strings.ToLower(crand.Text())}}}
 	return c.insist(ctx, func(asked context.Context, client kubernetes.Interface) error {
@@ -375,7 +374,7 @@ func (c *checking) makeNamespace(ctx context.Context) error {
 	})
 }
 
-// until repeats try until it succeeds. The error says what was missing at the last time.
+// until repeats try until it succeeds. The error has the last failure.
 func until(ctx context.Context, limit time.Duration, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %v", limit))
 	defer cancel()
@@ -395,7 +394,7 @@ func until(ctx context.Context, limit time.Duration, try func(context.Context) e
 	}
 }
 
-// remove deletes the namespace and waits until it is gone, and its pods with it.
+// remove deletes the namespace and waits until it and its pods are gone.
 func (c *checking) remove(ctx context.Context) error {
 	made := false
 	err := until(ctx, removeTime, func(ctx context.Context) error {
@@ -419,7 +418,7 @@ func (c *checking) remove(ctx context.Context) error {
 		})
 	})
 	if err == nil && !made {
-		return nil // it never was
+		return nil // the namespace never existed
 	}
 	if err != nil {
 		return &LeftError{c.namespace, err}

@@ -7,9 +7,9 @@ import (
 	"github.com/barque/barque/internal/exitcode"
 )
 
-// Conclusion is the error with which a run of Cluster ends: by its report, the error that cut it
-// short, and whether that was an interruption. A broken promise counts most, then objects that are
-// left behind. unbegun judges the error of a run that has begun nothing.
+// Conclusion returns the error with which a run of Cluster ends. It weighs the report, the error
+// that cut the run short, and whether an interruption was the cause. A broken promise comes first,
+// then objects that could not be removed. unbegun judges the error of a run that made nothing.
 func Conclusion(r *Report, err error, interrupted bool, unbegun func(error) error) error {
 	var left *LeftError
 	switch {

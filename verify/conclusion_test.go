@@ -10,8 +10,8 @@ import (
 	"github.com/barque/barque/internal/exitcode"
 )
 
-// TestConclusion: a broken promise counts also when the run was interrupted, or could not clean up.
-// That nothing is left is said only when nothing is.
+// TestConclusion: a broken promise counts also after an interruption or a failed removal. The
+// conclusion says that nothing is left only if nothing is left.
 func TestConclusion(t *testing.T) {
 	kept, broken := &Report{Checks: []Check{{Name: "c"}}}, &Report{Checks: []Check{{Name: "c", Problems: []string{"p"}}}}
 	unjudged := &Report{Checks: []Check{{Name: "c", Unjudged: []string{"u"}}}}

@@ -11,12 +11,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A SilentError is returned when no server did what the end of the work needs. It is a
-// context.DeadlineExceeded.
+// A SilentError is returned when the end of the work needed an answer and no server gave one. It is
+// a context.DeadlineExceeded.
 type SilentError struct {
-	Needed string        // what none did
-	Limit  time.Duration // for how long they were asked
-	Said   string        // what they said at last
+	Needed string        // the step that no server completed
+	Limit  time.Duration // how long the servers were asked
+	Said   string        // the last errors
 }
 
 func (e *SilentError) Error() string {
@@ -25,14 +25,13 @@ func (e *SilentError) Error() string {
 
 func (e *SilentError) Unwrap() error { return context.DeadlineExceeded }
 
-// Stop ends the clients, reads everything once more through every server, waits until the watchers
-// have come as far as everybody else, judges, and removes what was made. What is wrong with the
-// cluster is in the verdict, which there is with an error, too.
+// Stop ends the clients and reads all objects once more through every server. It waits until the
+// watchers have reached the last write. Then it judges the record and removes the objects. Faults
+// of the cluster are in the verdict, which is returned with an error too.
 //
-// A server that does not answer has patience to come back. What one that stays away would have told
-// is not judged, and the verdict names it; up to where its watcher came, that is held against the
-// others' as ever. When no server answers, or none takes a write, the error is a *SilentError, and
-// all watchers are judged that way. Any other error is about removing.
+// A silent server has patience to answer. Without an answer the verdict names it, and its watcher
+// is judged only up to its last event. When no server answers, or none takes a write, all watchers
+// are judged that way, and the error is a *SilentError. Any other error is a failed removal.
 func (w *Workload) Stop(ctx context.Context, patience time.Duration) (*Verdict, error) {
 	w.stopClients()
 	w.clients.Wait()
@@ -55,10 +54,10 @@ func (w *Workload) Stop(ctx context.Context, patience time.Duration) (*Verdict, 
 	return v, w.clean(ctx)
 }
 
-// began is when the work began, on the clock of whoever reads logs beside.
+// began is the local time at which the work began, for comparison with logs.
 func (w *Workload) began() string { return w.start.Format(time.TimeOnly) }
 
-// last returns the newest revision of this workload's objects that any client was told.
+// last returns the newest revision of this workload's objects in any answer.
 func (w *Workload) last() (revision uint64) {
 	for _, c := range w.record.Calls() {
 		if c.Outcome == Done && c.Verb != List {
@@ -68,11 +67,11 @@ func (w *Workload) last() (revision uint64) {
 	return revision
 }
 
-// retryPause is between two questions to a server that may be away.
+// retryPause is the pause before a server that may be away is asked again.
 const retryPause = 100 * time.Millisecond
 
-// readAll lists through every server. It returns why that was not done in time, by server: empty
-// where it was.
+// readAll lists through every server until patience is over. away has an error for each server,
+// empty for the servers that answered.
 func (w *Workload) readAll(ctx context.Context, patience time.Duration) (away []string, silent error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -96,9 +95,9 @@ func (w *Workload) readAll(ctx context.Context, patience time.Duration) (away []
 	return away, &SilentError{"answered", patience, strings.Join(away, "; ")}
 }
 
-// mark makes a last write through whichever server takes it. Who has seen it has seen all that
-// clients did, and were told of. Each try has a name of its own: one whose outcome is not known is
-// no mark.
+// mark makes a last write through any server that takes it. A watcher that has seen this write has
+// seen all acknowledged writes before it. Each try has a name of its own, because a try of unknown
+// outcome is no mark.
 func (w *Workload) mark(ctx context.Context, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -118,15 +117,15 @@ func (w *Workload) mark(ctx context.Context, patience time.Duration) error {
 	return nil
 }
 
-// insist tries again and again, until it does not fail or ctx ends. It returns what failed at last,
-// empty when nothing did.
+// insist repeats try until it succeeds or ctx ends. It returns the last failure, empty after a
+// success.
 func insist(ctx context.Context, try func() (failed string)) (failed string) {
 	for {
 		now := try()
 		if now == "" {
 			return ""
 		}
-		if failed == "" || ctx.Err() == nil { // what fails because the time is over says nothing
+		if failed == "" || ctx.Err() == nil { // a failure that the deadline caused explains nothing
 			failed = now
 		}
 		if ctx.Err() != nil {
@@ -136,16 +135,15 @@ func insist(ctx context.Context, try func() (failed string)) (failed string) {
 	}
 }
 
-// ending is how a watcher and its servers were at the end; the zero value: it saw everything, and
-// they answered.
+// ending is the state of a watcher and its servers at the end. The zero value: the watcher saw
+// everything.
 type ending struct {
 	watch  *Watch
-	away   string // what kept a server from being judged
-	behind bool   // the watcher did not see everything, though its servers answered all the time
+	away   string // the error of a server that did not answer
+	behind bool   // the watcher missed events, though its servers answered all the time
 }
 
-// awaitWatchers waits for the watchers of all servers that were not away, and for the one that
-// moves.
+// awaitWatchers waits for the watcher that moves and for the watchers of all servers that answered.
 func (w *Workload) awaitWatchers(ctx context.Context, away []string, patience time.Duration) []ending {
 	last := w.last()
 	ends := make([]ending, len(w.watches)+1)
@@ -161,8 +159,8 @@ func (w *Workload) awaitWatchers(ctx context.Context, away []string, patience ti
 }
 
 // awaitWatcher waits until a watcher has seen everything up to a revision. It gives up when one of
-// its servers does not answer and has had patience to; and when all have answered for that long
-// without a break, and the watcher is behind all the same, which is their fault.
+// its servers is still silent after patience. It also gives up when all have answered for that long
+// without a break: then the servers are at fault.
 func (w *Workload) awaitWatcher(ctx context.Context, watch *Watch, last uint64, patience time.Duration, servers ...Server) ending {
 	began := time.Now()
 	var since time.Time // all answer; zero: they do not
@@ -184,7 +182,7 @@ func (w *Workload) awaitWatcher(ctx context.Context, watch *Watch, last uint64, 
 	return ending{watch: watch}
 }
 
-// ask asks servers whether they answer, and returns what one said that does not.
+// ask lists through each server, and returns the error of one that does not answer.
 func (w *Workload) ask(ctx context.Context, servers []Server) (away string) {
 	for _, s := range servers {
 		limited, cancel := context.WithTimeout(ctx, w.cfg.CallTimeout)
@@ -197,14 +195,14 @@ func (w *Workload) ask(ctx context.Context, servers []Server) (away string) {
 	return away
 }
 
-// reached says whether the watcher has seen everything up to a revision.
+// reached reports whether the watcher has seen everything up to a revision.
 func (w *Watch) reached(revision uint64) bool {
 	last, ok := w.Last()
 	return ok && last >= revision
 }
 
-// judgeEnds adds to a verdict which watchers did not come to the end, and which servers cannot be
-// judged for it.
+// judgeEnds adds the watchers that did not reach the end to a verdict: as violations, or as
+// unjudged if a server was away.
 func (w *Workload) judgeEnds(v *Verdict, ends []ending, patience time.Duration) {
 	last := w.last()
 	for _, end := range ends {

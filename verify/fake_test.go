@@ -23,18 +23,18 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// fakeCluster is one store of ConfigMaps behind some servers, which are right in all that they say
-// but for what a test has them do wrong. It belongs into a bubble of synctest.
+// fakeCluster is one store of ConfigMaps behind several servers. They answer correctly, except for
+// the faults that a test gives them. It needs a bubble of synctest.
 type fakeCluster struct {
 	servers  []*fakeServer
-	slowList time.Duration // what a list takes
+	slowList time.Duration // the duration of a list
 
 	mu       sync.Mutex
 	revision int
 	objects  map[string]*corev1.ConfigMap
 	history  []fakeEvent
-	changed  chan struct{} // closed when anything changes
-	removed  bool          // the namespace is
+	changed  chan struct{} // closed at the next change
+	removed  bool          // the namespace is removed
 }
 
 type fakeEvent struct {
@@ -43,26 +43,26 @@ type fakeEvent struct {
 	object   *corev1.ConfigMap
 }
 
-// health is how a server is.
+// health is the state of a server.
 type health int
 
 const (
 	well   health = iota
-	away          // it refuses connections, and those that there were are broken
-	silent        // it says nothing, and breaks nothing
-	mute          // it answers, and tells watchers nothing
-	full          // it takes no writes
+	away          // refuses connections, and has broken the established ones
+	silent        // sends nothing, and closes no connection
+	mute          // answers, and sends watchers no events
+	full          // refuses writes
 )
 
-// fakeServer is one way to the store.
+// fakeServer is one server in front of the store.
 type fakeServer struct {
 	*fakeCluster
 	name   string
-	health health // under mu, as what follows
-	lost   int    // revision that its watchers are not told of
+	health health // under mu, as is lost
+	lost   int    // the revision whose event its watchers do not get
 }
 
-// firstRevision is that of a store in which nothing has happened.
+// firstRevision is the revision of an empty store.
 const firstRevision = 100
 
 func newFakeCluster(t *testing.T, servers int) (*fakeCluster, []Server) {
@@ -79,7 +79,7 @@ func newFakeCluster(t *testing.T, servers int) (*fakeCluster, []Server) {
 	return c, out
 }
 
-// turn makes servers, by number, be in some health.
+// turn sets the health of some servers, by number.
 func (c *fakeCluster) turn(to health, servers ...int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,20 +89,20 @@ func (c *fakeCluster) turn(to health, servers ...int) {
 	c.tell()
 }
 
-// lose has a server not tell its watchers of the next change.
+// lose makes a server keep the next change from its watchers.
 func (c *fakeCluster) lose(server int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.servers[server-1].lost = c.revision + 1
 }
 
-// tell wakes up who waits for changes; mu is held.
+// tell wakes the watchers; mu is held.
 func (c *fakeCluster) tell() {
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
 
-// happen notes a change; mu is held.
+// happen records a change; mu is held.
 func (c *fakeCluster) happen(kind watch.EventType, m *corev1.ConfigMap) *corev1.ConfigMap {
 	c.revision++
 	m = m.DeepCopy()
@@ -118,8 +118,8 @@ func (c *fakeCluster) happen(kind watch.EventType, m *corev1.ConfigMap) *corev1.
 	return m
 }
 
-// RoundTrip answers a request. The way takes a moment, and the way back, too: what was done may not
-// be told.
+// RoundTrip answers a request. Request and answer each take a moment, so that an answer can be lost
+// after the write.
 func (s *fakeServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := s.travel(r, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}); err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func (s *fakeServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response(r, code, io.NopCloser(bytes.NewReader(data))), err
 }
 
-// travel takes a moment, and fails as the server's health is; broken is the error of one that is
+// travel takes a moment, and fails by the server's health. broken is the error of a server that is
 // away.
 func (s *fakeServer) travel(r *http.Request, broken error) error {
 	pause(r.Context(), time.Millisecond)
@@ -188,7 +188,7 @@ func matches(m *corev1.ConfigMap, selector string) bool {
 	return selector == RunLabel+"="+m.Labels[RunLabel]
 }
 
-// answer does what is asked for; mu is held. The path is api/v1/namespaces/N[/configmaps[/NAME]].
+// answer executes a request; mu is held. The path is api/v1/namespaces/N[/configmaps[/NAME]].
 func (c *fakeCluster) answer(method string, path []string, selector string, body []byte) any {
 	name, in := "", new(corev1.ConfigMap)
 	switch len(path) {
@@ -252,7 +252,7 @@ func (c *fakeCluster) namespace(method string) any {
 	return &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
 }
 
-// watch streams what happens. What it starts ends with the request, or when that is over.
+// watch streams events. Its goroutine ends with the request, or when the watch is over.
 func (s *fakeServer) watch(r *http.Request, after int, limit time.Duration, selector string) *http.Response {
 	reader, writer := io.Pipe()
 	go func() {
@@ -272,7 +272,7 @@ func (s *fakeServer) watch(r *http.Request, after int, limit time.Duration, sele
 				return
 			}
 			for _, e := range events {
-				// Who has left does not listen, which the end of the request tells.
+				// A client that has gone fails the write; the end of the request ends the loop.
 				_ = json.NewEncoder(writer).Encode(map[string]any{"type": e.kind, "object": e.object})
 				after = e.revision
 			}

@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// lossy is an API server for whatever is made in it by name. It loses its first answers: what was
-// asked for is done, and the connection ends.
+// lossy is an API server that makes any object by name. It loses its first answers: it executes the
+// request and breaks the connection.
 type lossy struct {
 	loses   int
 	refuses int // status of every answer to a POST; 0: none
@@ -74,7 +74,7 @@ func checkingOf(t *testing.T, l *lossy) *checking {
 	return &checking{Options: Options{Config: config, Progress: t.Logf}, client: client, namespace: "ns", report: &Report{}}
 }
 
-// TestLostAnswers: an answer that is lost ends no run, and nothing is made twice.
+// TestLostAnswers: a lost answer ends no run, and no object is made twice.
 func TestLostAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lossy{loses: 1}
@@ -111,8 +111,8 @@ func TestFinalAnswers(t *testing.T) {
 	})
 }
 
-// TestKnownDeadNodes: nobody waits for a pod on a node that is known to be dead, also before its
-// Node is not Ready any more.
+// TestKnownDeadNodes: no pod is awaited on a node that gossip declares dead, also while its Node is
+// still Ready.
 func TestKnownDeadNodes(t *testing.T) {
 	node := func(change func(*corev1.Node)) *corev1.Node {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a1"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}

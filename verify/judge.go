@@ -9,18 +9,18 @@ import (
 	"github.com/barque/barque/internal/history"
 )
 
-// Verdict is what was found.
+// Verdict is the result of judging a record.
 type Verdict struct {
 	Violations []string // broken promises
-	Unjudged   []string // promises of which it was not found out whether they were kept, with the reason
+	Unjudged   []string // promises that could not be judged, with the reason
 	Calls      int      // of clients
-	Checked    int      // answers that were held against the history
-	Skipped    int      // answers about parts of it that nobody watched
-	Events     int      // that watchers got
+	Checked    int      // answers compared with the history
+	Skipped    int      // answers about parts of the history that no watcher saw
+	Events     int      // received by watchers
 	Revisions  int      // changes in the history
 }
 
-// add takes over what was found about another part of the work.
+// add adds the verdict of another part of the work.
 func (v *Verdict) add(o *Verdict) {
 	v.Violations = append(v.Violations, o.Violations[:min(len(o.Violations), max(0, maxViolations-len(v.Violations)))]...)
 	v.Unjudged = append(v.Unjudged, o.Unjudged[:min(len(o.Unjudged), max(0, maxViolations-len(v.Unjudged)))]...)
@@ -28,10 +28,10 @@ func (v *Verdict) add(o *Verdict) {
 	v.Events, v.Revisions = v.Events+o.Events, v.Revisions+o.Revisions
 }
 
-// maxViolations are told: the first ones say most.
+// maxViolations bounds the reported violations: the first ones say most.
 const maxViolations = history.Most
 
-// String tells what was checked in a line.
+// String sums up the checks in one line.
 func (v *Verdict) String() string {
 	return fmt.Sprintf("%d calls, %d answers held against a history of %d changes (%d could not be), %d events of watchers",
 		v.Calls, v.Checked, v.Revisions, v.Skipped, v.Events)
@@ -41,13 +41,13 @@ type judge struct {
 	Verdict
 	log    *history.Log
 	calls  []Call
-	heard  history.Told // what was told until when
-	later  []moment     // in the order of time: the oldest revision of a write that began then, or later
+	heard  history.Told // the newest revision in any answer, by time
+	later  []moment     // by time: the lowest revision of the writes that began at this time or later
 	writes map[*Call]*history.Write
 }
 
-// Judge holds the record against itself. Nobody may add to it meanwhile. The search for an order of
-// the calls is given up after patience; then the verdict says that it was not found out.
+// Judge checks the record against itself. Nothing may be added to the record meanwhile. The search
+// for an order of the calls ends after patience; the verdict then says that it was unfinished.
 func (r *Record) Judge(patience time.Duration) *Verdict {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,17 +80,17 @@ func (r *Record) Judge(patience time.Duration) *Verdict {
 	return &j.Verdict
 }
 
-// watcher takes in what a watcher was told.
+// watcher adds a watcher's events to the history.
 func (j *judge) watcher(w *Watch) {
 	into := j.log.Watch(w.Name, nil)
 	for _, p := range w.parts {
-		into.Begin(p.from, told(p.items))
+		into.Begin(p.from, entries(p.items))
 		for _, e := range p.events {
 			if e.Kind == Progress {
 				into.Told(e.Item.Revision)
 			} else {
 				j.Events++
-				into.Told(e.Item.Revision, history.Event{Kind: history.Kind(e.Kind), Item: e.Item.told()})
+				into.Told(e.Item.Revision, history.Event{Kind: history.Kind(e.Kind), Item: e.Item.entry()})
 			}
 		}
 	}
@@ -108,18 +108,18 @@ func (c *Call) String() string {
 	return text
 }
 
-func (i Item) told() history.Item {
+func (i Item) entry() history.Item {
 	return history.Item{Key: i.Name, Value: i.Token, Revision: i.Revision}
 }
 
-func told(items []Item) (all []history.Item) {
+func entries(items []Item) (all []history.Item) {
 	for _, i := range items {
-		all = append(all, i.told())
+		all = append(all, i.entry())
 	}
 	return all
 }
 
-// deletions checks that somebody wanted each deletion.
+// deletions checks that a client asked for each deletion.
 func (j *judge) deletions() {
 	for _, entry := range j.log.Between(0, math.MaxUint64) {
 		j.Revisions++
@@ -130,7 +130,7 @@ func (j *judge) deletions() {
 	}
 }
 
-// deleted says whether somebody wanted to delete an object that was at a revision.
+// deleted reports whether a client asked to delete an object at a revision.
 func (j *judge) deleted(name string, revision uint64) bool {
 	return slices.ContainsFunc(j.calls, func(c Call) bool {
 		return c.Verb == Delete && c.Name == name && c.Require == revision && (c.Outcome == Done || c.Outcome == Unknown)
@@ -144,17 +144,17 @@ func (j *judge) answer(c *Call) {
 	case c.wrote():
 		j.log.Acknowledged(j.writes[c], c.Revision)
 	case c.Verb == List:
-		j.log.Found(c, c.Revision, told(c.Items), nil)
+		j.log.Found(c, c.Revision, entries(c.Items), nil)
 	case c.Verb == Delete:
 		j.deletion(c)
 	case j.log.Known(c, c.Revision):
-		if item, exists := j.log.At(c.Name, c.Revision); !exists || item != c.Items[0].told() {
+		if item, exists := j.log.At(c.Name, c.Revision); !exists || item != c.Items[0].entry() {
 			j.log.Violated(history.OneHistory, "%s as %+v, but the history has %v (there: %v)", c, c.Items[0], item, exists)
 		}
 	}
 }
 
-// deletion checks that what comes after the revision that was deleted is its deletion.
+// deletion checks that the change after the deleted revision is its deletion.
 func (j *judge) deletion(c *Call) {
 	if !j.log.Known(c, c.Require) {
 		return
@@ -168,7 +168,7 @@ func (j *judge) deletion(c *Call) {
 			return
 		}
 	}
-	if then := j.ceiling(c.End); then == 0 || then > in.To { // nobody has seen what came next
+	if then := j.ceiling(c.End); then == 0 || then > in.To { // no watcher saw the next change
 		j.log.Checked--
 		j.log.Skip(c)
 		return
@@ -176,7 +176,7 @@ func (j *judge) deletion(c *Call) {
 	j.log.Violated(history.Acknowledged, "%s, but the history has no deletion", c)
 }
 
-// floors checks that no answer is older than what anybody was told before the call began.
+// floors checks that no answer is older than an answer which came before the call began.
 func (j *judge) floors() {
 	for i := range j.calls {
 		c := &j.calls[i]
@@ -196,16 +196,16 @@ func (j *judge) floors() {
 	}
 }
 
-// resolved returns the calls with what the history tells of those whose clients do not know: that a
-// write took effect, and at which revision, or that it never did. What is certain need not be
-// searched for: a search among many unknown writes would not end. That it never did is certain of a
-// history that is closed, of what began when it had.
+// resolved returns the calls, with outcomes from the history where the client knows none. A write
+// in the history took effect at that revision. A write that is missing from a closed history had no
+// effect, if it began after the history did. Known outcomes keep the search short: among many
+// unknown writes it would not end.
 func (j *judge) resolved() []Call {
 	calls := slices.Clone(j.calls)
 	from, closed := j.closed()
 	for i := range calls {
 		c := &calls[i]
-		if c.Outcome != Unknown || c.Token == "" { // whose deletion it was cannot be told apart
+		if c.Outcome != Unknown || c.Token == "" { // a deletion has no token that identifies its call
 			continue
 		}
 		if seen := j.writes[&j.calls[i]].Seen; seen > 0 {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// world is a store that does everything right, with two watchers that see everything.
+// world is a correct store with two watchers that see everything.
 type world struct {
 	*Record
 	now      time.Duration
@@ -26,7 +26,7 @@ func newWorld() *world {
 	return w
 }
 
-// happen brings a write into effect, and shows nobody.
+// happen applies a write and sends no watcher its event.
 func (w *world) happen(kind Kind, name, token string) Event {
 	w.revision++
 	item := Item{name, token, w.revision}
@@ -46,7 +46,7 @@ func (w *world) show(e Event) {
 	w.b.Event(e)
 }
 
-// call makes a call that takes a moment, and returns it before it is noted.
+// call returns a call that took a moment and is not recorded yet.
 func (w *world) call(verb Verb, name, token string, require uint64) Call {
 	w.now += 2 * time.Millisecond
 	return Call{Client: "c", Server: "s1", Verb: verb, Name: name, Token: token, Require: require, Begin: w.now - time.Millisecond, End: w.now, Outcome: Done}
@@ -88,7 +88,7 @@ func (w *world) list() Call {
 	return c
 }
 
-// some is a history with everything in it that may be.
+// some makes a history with every kind of change.
 func some(w *world) {
 	w.get("x")
 	w.write("x", "t1")
@@ -145,7 +145,7 @@ func TestNothingWrong(t *testing.T) {
 	}
 }
 
-// TestBrokenPromises is a list of what a wrong cluster might do. Each must be found.
+// TestBrokenPromises has faults of a wrong cluster. Each must be found.
 func TestBrokenPromises(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
@@ -283,8 +283,7 @@ func TestBrokenPromises(t *testing.T) {
 	}
 }
 
-// TestGap: when nobody watched for a while, what is said of that time cannot be checked, and is not
-// wrong.
+// TestGap: an answer about a time without a watcher cannot be checked, and is no violation.
 func TestGap(t *testing.T) {
 	w := newWorld()
 	some(w)
@@ -310,7 +309,7 @@ func TestGap(t *testing.T) {
 	if v.Skipped < 2 || v.Skipped > 3 || len(v.Unjudged) != 1 || !strings.Contains(v.Unjudged[0], `update of "x"`) {
 		t.Errorf("%d answers were skipped, want those of the gap, which are told: %q", v.Skipped, v.Unjudged)
 	}
-	// Behind the gap everything is checked again.
+	// After the gap every answer is checked again.
 	w.show(w.happen(Deleted, "x", ""))
 	c := w.list()
 	c.Items = append(c.Items, Item{"x", "t9", w.revision - 1})
@@ -340,8 +339,7 @@ func TestManyUnknown(t *testing.T) {
 	}
 }
 
-// TestOpenEnd: of what watchers did not come to nothing is known, whatever clients were told of it.
-// Up to there everything is judged.
+// TestOpenEnd: answers beyond the watchers' last events are not judged. All others are.
 func TestOpenEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		do      func(w *world)
@@ -387,15 +385,15 @@ func TestOpenEnd(t *testing.T) {
 		if v := w.Judge(time.Minute); len(v.Violations) > 0 || len(v.Unjudged) != 1 || v.Skipped != c.skipped {
 			t.Errorf("%s: %q, not judged %q, %d answers were skipped", name, v.Violations, v.Unjudged, v.Skipped)
 		}
-		w.a.Event(w.events[3]) // again
+		w.a.Event(w.events[3]) // a second time
 		if v := w.Judge(time.Minute); !strings.Contains(strings.Join(v.Violations, "\n"), "after revision") {
 			t.Errorf("%s: a watcher that was told twice was not found: %q", name, v.Violations)
 		}
 	}
 }
 
-// TestBeforeTheBeginning: a write without an answer may have taken effect, and been written over,
-// before any watcher began.
+// TestBeforeTheBeginning: a write without an answer may take effect, and be overwritten, before any
+// watcher starts.
 func TestBeforeTheBeginning(t *testing.T) {
 	w := newWorld()
 	c := w.call(Create, "x", "t1", 0)

@@ -10,12 +10,11 @@ import (
 	"github.com/barque/barque/internal/linear"
 )
 
-// forever is when a call ends that nobody has answered: it may take effect at any later time.
+// forever is the end of a call without an answer: it may take effect at any later time.
 const forever = time.Duration(math.MaxInt64 / 2)
 
-// order checks that there is an order that explains what the clients were told of single objects.
-// The search takes memory with the square of the number of calls to one object, which bounds how
-// much can be judged at once.
+// order checks that one order explains all answers about single objects. The search takes memory
+// with the square of the calls to one object, which bounds the length of a record.
 func (j *judge) order(patience time.Duration) {
 	ops := operations(j.resolved())
 	switch err := linear.Check(ops, patience); {
@@ -26,7 +25,7 @@ func (j *judge) order(patience time.Duration) {
 	}
 }
 
-// operations are the calls that tell something of single objects.
+// operations returns the calls whose outcome says something of a single object.
 func operations(calls []Call) []linear.Operation {
 	var ops []linear.Operation
 	clients := make(map[string]int)
@@ -50,12 +49,12 @@ func operations(calls []Call) []linear.Operation {
 	return ops
 }
 
-// operation is a call as an operation on one register, by revisions alone: what was read is held
-// against the history.
+// operation returns the call as an operation on one register. It has revisions only: the contents
+// of reads are compared with the history.
 func (c *Call) operation() (o linear.Operation) {
 	is := func(item linear.Item) map[string]linear.Item { return map[string]linear.Item{c.Name: item} }
 	switch {
-	case c.Outcome == Absent: // whatever was asked for
+	case c.Outcome == Absent: // for any verb
 		o.Read = map[string]linear.Item{}
 		return o
 	case c.Outcome == Exists:

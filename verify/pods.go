@@ -15,10 +15,10 @@ import (
 const (
 	podLabel = "app"
 	podName  = "verify"
-	podImage = "barque.local/hello:1" // it is built into Barque: no registry is needed
+	podImage = "barque.local/hello:1" // part of Barque: it needs no registry
 )
 
-// pods starts a pod on every node that takes some, and calls them through a Service.
+// pods starts a pod on every node that accepts pods, and calls them through a Service.
 func (c *checking) pods(ctx context.Context) error {
 	var nodes *corev1.NodeList
 	err := c.insist(ctx, func(ctx context.Context, client kubernetes.Interface) (err error) {
@@ -32,7 +32,7 @@ func (c *checking) pods(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = c.await(ctx, func(ctx context.Context, client kubernetes.Interface) error { // the admission of pods needs it
+	err = c.await(ctx, func(ctx context.Context, client kubernetes.Interface) error { // the admission of pods needs this account
 		_, err := client.CoreV1().ServiceAccounts(c.namespace).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
@@ -74,13 +74,13 @@ func (c *checking) pods(ctx context.Context) error {
 	return nil
 }
 
-// await asks until the answer is right, for as long as what takes seconds may take.
+// await repeats a request until its answer is right, or settleTime is over.
 func (c *checking) await(ctx context.Context, question func(context.Context, kubernetes.Interface) error) error {
 	return until(ctx, settleTime, func(ctx context.Context) error { return c.ask(ctx, question) })
 }
 
-// refuses says why a pod on a node would wait in vain, empty when it would not. The servers know by
-// gossip of a dead node, before its Node is not Ready any more.
+// refuses returns why a pod on a node would not start, empty if it should. Gossip finds a dead node
+// before its Node stops being Ready.
 func refuses(n *corev1.Node, seen *status) string {
 	if n.Spec.Unschedulable {
 		return "" // its operator wants it so
@@ -107,7 +107,7 @@ func refuses(n *corev1.Node, seen *status) string {
 	return ""
 }
 
-// startPod starts a pod on a node, past all taints but those of a node that is gone.
+// startPod starts a pod on a node. It tolerates all taints but those of a dead node.
 func (c *checking) startPod(ctx context.Context, client kubernetes.Interface, number int, node string) error {
 	grace := int64(1)
 	_, err := client.CoreV1().Pods(c.namespace).Create(ctx, &corev1.Pod{

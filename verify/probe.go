@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// Probe is one client that writes all the time, gives a server up after half a second, and goes to
-// the next: what it feels of a fault is what users feel. It counts in one object, each write on top
-// of the last one, so that a write that was acknowledged and lost is found.
+// Probe is one client that writes all the time. It gives a server up after half a second and uses
+// the next, so that it meets a fault as users do. It counts in one object, each write on top of the
+// last, so that the loss of an acknowledged write is found.
 type Probe struct {
-	// Observe is told of each write. It is called from one goroutine.
+	// Observe receives each write. It is called from one goroutine.
 	Observe func(server string, begin, end time.Time, ok bool)
 
 	servers   []Server
@@ -25,18 +25,18 @@ type Probe struct {
 
 	mu       sync.Mutex
 	turn     int
-	revision uint64 // of the object, as far as is known
-	count    int    // that was acknowledged last
+	revision uint64 // the last known revision of the object
+	count    int    // the last acknowledged number
 	acked    int
-	last     time.Time // of an acknowledgement, or the beginning
+	last     time.Time // the time of the last acknowledgement, or of the start
 	longest  time.Duration
 	wrong    []string
 }
 
-// ProbeTimeout is when the probe gives a server up.
+// ProbeTimeout is the time after which the probe gives a server up.
 const ProbeTimeout = 500 * time.Millisecond
 
-// probePause lets others work between two writes.
+// probePause leaves time for other clients between two writes.
 const probePause = 2 * time.Millisecond
 
 // NewProbe returns a probe of its own object, which must not exist.
@@ -51,7 +51,7 @@ func (p *Probe) Start(ctx context.Context) {
 	p.running.Go(func() {
 		for ctx.Err() == nil {
 			begin := time.Now()
-			ok := p.write(context.WithoutCancel(ctx)) // one that the end would cut off might take effect later
+			ok := p.write(context.WithoutCancel(ctx)) // a cut-off write might take effect later
 			end := time.Now()
 			if p.Observe != nil {
 				p.Observe(p.server().Name, begin, end, ok)
@@ -71,14 +71,13 @@ func (p *Probe) Start(ctx context.Context) {
 
 func (p *Probe) server() Server { return p.servers[p.turn%len(p.servers)] }
 
-// write writes the next number through the current server, and reports whether that was
-// acknowledged.
+// write writes the next number through the current server, and reports whether it was acknowledged.
 func (p *Probe) write(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, ProbeTimeout)
 	defer cancel()
 	o := objectClient{p.server(), p.namespace, p.name}
 	next := p.count + 1
-	for range 3 { // a number that was written without an answer is looked up first
+	for range 3 { // a number without an answer is looked up first
 		c := Call{Verb: Update, Name: p.name, Token: strconv.Itoa(next), Require: p.revision}
 		if p.revision == 0 {
 			c.Verb = Create
@@ -105,8 +104,8 @@ func (p *Probe) write(ctx context.Context) bool {
 	return false
 }
 
-// look reads the object, whose revision is not known after a write without an answer, and returns
-// what it was told.
+// look reads the object and returns the call. A write without an answer leaves its revision
+// unknown.
 func (p *Probe) look(ctx context.Context, o objectClient) Call {
 	c := Call{Verb: Get, Name: p.name}
 	if o.do(ctx, &c); c.Outcome != Done {
@@ -133,7 +132,7 @@ func (p *Probe) violation(format string, args ...any) {
 	}
 }
 
-// Acknowledged returns how many writes were acknowledged so far; of no probe, none.
+// Acknowledged returns the number of acknowledged writes; of a nil probe, none.
 func (p *Probe) Acknowledged() int {
 	if p == nil {
 		return 0
@@ -143,24 +142,24 @@ func (p *Probe) Acknowledged() int {
 	return p.acked
 }
 
-// ProbeResult is what a probe has met.
+// ProbeResult has the findings of a probe.
 type ProbeResult struct {
 	Acknowledged int
 	Longest      time.Duration // without an acknowledgement
 	Violations   []string
-	Unjudged     []string // servers of which it was not found out what they have, with the reason
+	Unjudged     []string // servers whose object could not be read, with the reason
 }
 
-// probeLook is how long one look at the end may take.
+// probeLook bounds one read at the end.
 const probeLook = 2 * time.Second
 
-// Stop ends the probe, looks through every server at what is there, and removes it. A server that
-// does not answer within patience is not judged. What was found comes with an error, too, which is
-// that none answered, or did not remove it.
+// Stop ends the probe, reads the object through every server, and removes it. A server without an
+// answer within patience is not judged. The findings come with an error too: that no server
+// answered, or that none removed the object.
 func (p *Probe) Stop(ctx context.Context, patience time.Duration) (ProbeResult, error) {
 	p.stop()
 	p.running.Wait()
-	p.longest = max(p.longest, time.Since(p.last)) // an outage that lasts has no acknowledgement after it
+	p.longest = max(p.longest, time.Since(p.last)) // an outage at the end has no acknowledgement after it
 	silent := p.lookAtAll(ctx, patience)
 	result := ProbeResult{Acknowledged: p.acked, Longest: p.longest, Violations: p.wrong}
 	if len(silent) == len(p.servers) {
@@ -170,12 +169,12 @@ func (p *Probe) Stop(ctx context.Context, patience time.Duration) (ProbeResult, 
 		result.Unjudged = append(result.Unjudged, fmt.Sprintf("it was not seen within %v what there is of the probe's writes through %s", patience, s))
 	}
 	err := p.remove(ctx, patience)
-	result.Violations = p.wrong // it may have looked again
+	result.Violations = p.wrong // the removal may have found more
 	return result, err
 }
 
-// lookAtAll looks through every server, again and again through those that do not answer. It
-// returns the ones that never did, and what they said.
+// lookAtAll reads the object through every server, and repeats the failed reads. It returns the
+// servers that never answered, with their errors.
 func (p *Probe) lookAtAll(ctx context.Context, patience time.Duration) (silent []string) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -193,7 +192,7 @@ func (p *Probe) lookAtAll(ctx context.Context, patience time.Duration) (silent [
 			if looked[i] = c.Outcome == Done || c.Outcome == Absent; looked[i] {
 				continue
 			}
-			if said[i] == "" || ctx.Err() == nil { // what fails because the time is over says nothing
+			if said[i] == "" || ctx.Err() == nil { // a failure that the deadline caused explains nothing
 				said[i] = c.Error
 			}
 			silent = append(silent, fmt.Sprintf("%s: %s", s.Name, said[i]))
@@ -205,7 +204,7 @@ func (p *Probe) lookAtAll(ctx context.Context, patience time.Duration) (silent [
 	}
 }
 
-// remove removes the object through whichever server does.
+// remove removes the object through any server that answers.
 func (p *Probe) remove(ctx context.Context, patience time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, &silenceError{patience})
 	defer cancel()

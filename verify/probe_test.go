@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// oneObject is a server that has one object, and may be away.
+// oneObject is a server with one object that can be away.
 type oneObject struct {
 	away     bool
 	revision int
@@ -38,7 +38,7 @@ func (s *oneObject) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(s.object)), Request: r}, nil
 }
 
-// TestProbeOutageAtTheEnd: an outage that is not over when the probe ends is as long as any other.
+// TestProbeOutageAtTheEnd: an outage that lasts until the probe ends counts in full.
 func TestProbeOutageAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(oneObject)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Verb is what a client asked for.
+// Verb is the kind of a call.
 type Verb string
 
 // The verbs.
@@ -18,42 +18,42 @@ const (
 	List   Verb = "list"
 )
 
-// Outcome is what a client knows of its call.
+// Outcome is the client's knowledge of its call's effect.
 type Outcome string
 
 // The outcomes.
 const (
 	Done     Outcome = "done"
-	Exists   Outcome = "exists"   // not executed: it was there
-	Absent   Outcome = "absent"   // not executed: it was not there
-	Conflict Outcome = "conflict" // not executed: it was there, and not at the required revision
-	Refused  Outcome = "refused"  // not executed, for a reason that tells nothing about the object
-	Unknown  Outcome = "unknown"  // nobody knows: it may take effect at any time
+	Exists   Outcome = "exists"   // not executed: the object existed
+	Absent   Outcome = "absent"   // not executed: the object did not exist
+	Conflict Outcome = "conflict" // not executed: the object was not at the required revision
+	Refused  Outcome = "refused"  // not executed, for a reason that says nothing of the object
+	Unknown  Outcome = "unknown"  // the call may take effect at any time
 )
 
 // Item is an object at a revision.
 type Item struct {
 	Name     string
-	Token    string // what was written; each write has its own
+	Token    string // the content; each write has its own
 	Revision uint64
 }
 
-// Call is what a client asked one server for, and what it was told. Times are since the record
-// began.
+// Call is a client's request to one server, and the answer. Times count from the start of the
+// record.
 type Call struct {
 	Client, Server string
 	Verb           Verb
 	Name           string        // of the object; a list has none
-	Token          string        // of what is written
+	Token          string        // of a write
 	Require        uint64        // of Update and Delete
-	Begin, End     time.Duration // End of one that nobody answered is when the client gave up
+	Begin, End     time.Duration // without an answer End is when the client gave up
 	Outcome        Outcome
-	Revision       uint64 // of what was written, read or listed; a deletion tells none
-	Items          []Item // listed, or the one that was read
+	Revision       uint64 // of the write, read or list; a deletion returns none
+	Items          []Item // the list, or the object read
 	Error          string // for people
 }
 
-// Kind is what became of an object.
+// Kind is the type of an event.
 type Kind string
 
 // The kinds.
@@ -61,17 +61,16 @@ const (
 	Added    Kind = "added"
 	Modified Kind = "modified"
 	Deleted  Kind = "deleted"
-	Progress Kind = "progress" // nothing: all up to the revision was told
+	Progress Kind = "progress" // no change: all events up to the revision came before
 )
 
-// Event is what a watcher was told.
+// Event is one event of a watch.
 type Event struct {
 	Kind Kind
 	Item Item
 }
 
-// Watch is what one watcher was told, in one server's words or in those of several, one after the
-// other.
+// Watch is the record of one watcher, from one server or from several in turn.
 type Watch struct {
 	Name string
 
@@ -79,14 +78,14 @@ type Watch struct {
 	parts  []part
 }
 
-// part is a time in which a watcher missed nothing: after from, all of events came.
+// part is a stretch without missed events: all events after from are in events.
 type part struct {
 	from   uint64
 	items  []Item // the state at from
 	events []Event
 }
 
-// last returns up to where it has seen everything.
+// last returns the revision up to which the watcher has seen everything.
 func (p *part) last() uint64 {
 	if n := len(p.events); n > 0 {
 		return max(p.from, p.events[n-1].Item.Revision)
@@ -94,8 +93,8 @@ func (p *part) last() uint64 {
 	return p.from
 }
 
-// Record is what all clients and watchers were told. Its methods may be called from many
-// goroutines.
+// Record has all answers to clients and all events of watchers. Its methods may be called from any
+// goroutine.
 type Record struct {
 	start time.Time
 
@@ -104,13 +103,13 @@ type Record struct {
 	watches []*Watch
 }
 
-// NewRecord returns an empty record that begins at a time.
+// NewRecord returns an empty record whose times count from start.
 func NewRecord(start time.Time) *Record { return &Record{start: start} }
 
 // Now is the time since the record began.
 func (r *Record) Now() time.Duration { return time.Since(r.start) }
 
-// Add notes a call that has returned.
+// Add records a call that has returned.
 func (r *Record) Add(c Call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,7 +123,7 @@ func (r *Record) Calls() []Call {
 	return slices.Clone(r.calls)
 }
 
-// Watch begins a watcher's part of the record.
+// Watch begins the record of a watcher.
 func (r *Record) Watch(name string) *Watch {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,15 +132,15 @@ func (r *Record) Watch(name string) *Watch {
 	return w
 }
 
-// Restart is called when the watcher has listed, and goes on from there: in the beginning, and when
-// it was told that history does not reach back to where it was.
+// Restart records a list from which the watcher goes on: its first, and one after the answer that
+// its revision is compacted.
 func (w *Watch) Restart(revision uint64, items []Item) {
 	w.record.mu.Lock()
 	defer w.record.mu.Unlock()
 	w.parts = append(w.parts, part{from: revision, items: items})
 }
 
-// Event is called with each event in the order in which they come.
+// Event records an event. Events come in the watcher's order.
 func (w *Watch) Event(e Event) {
 	w.record.mu.Lock()
 	defer w.record.mu.Unlock()

@@ -7,16 +7,15 @@ import (
 	"time"
 )
 
-// roundTime is for how long calls are gathered at least before they are judged. Judging takes
-// memory with the square of that; so work of any length takes as much as two rounds. A round that
-// runs while the one before it ends gathers for as long as that takes, too: a moment as a rule.
-// Where a server stays away it is settleTime, until that is given up, and at most twice that where
-// it comes back so late that its watcher must be waited for; then settleTime for the search, and
-// the time in which its objects are removed.
+// roundTime is the least time for which calls are gathered before they are judged. The search takes
+// memory with the square of the number of calls, so that two rounds bound the memory of any run. A
+// round also gathers while the round before it ends, which usually takes a moment.
+//
+// While a server is away this takes settleTime, and at most twice that if a late server's watcher
+// is awaited. The search adds at most settleTime, and the removal of objects its own time.
 const roundTime = time.Minute
 
-// endPatience is how long what ends may take. Of what was interrupted less can be judged: it ends
-// in order, and soon.
+// endPatience bounds the steps of an end. An interrupted run ends sooner and judges less.
 func endPatience(ctx context.Context) time.Duration {
 	if ctx.Err() != nil {
 		return askTime
@@ -24,28 +23,26 @@ func endPatience(ctx context.Context) time.Duration {
 	return settleTime
 }
 
-// stopper is work that goes on until it is stopped, and is judged then, as far as that goes. A
-// *Workload is one; its errors are told there.
+// stopper is work that Stop ends and judges. A *Workload is one, and documents the errors.
 type stopper interface {
 	Stop(ctx context.Context, patience time.Duration) (*Verdict, error)
 }
 
-// rounds are one piece of work after the other, each with objects of its own, and without a pause:
-// the next one has begun before the last one ends.
+// rounds are pieces of work, each with objects of its own. A round starts before the one before it
+// ends, so that there is no pause.
 type rounds struct {
 	total, each time.Duration
 	start       func(n int) (stopper, error)
 	progress    func(format string, args ...any)
 }
 
-// run works until all of the time is over, or ctx ends, and returns what was found in all rounds;
-// with an error, what was found until then. Everything that was started is stopped when it returns.
+// run works until total is over or ctx ends. It returns the sum of all rounds' verdicts, also with
+// an error. All that it started has stopped when it returns.
 //
-// That no server answers when a round is to end, as none does while there is no leader, is not the
-// end of the others: the sum has what could not be judged for it. At the end of the last round it
-// is an error.
+// At the end of a round there may be no leader and no answer. Then the sum names the unjudged
+// servers, and the next round runs. At the end of the last round it is an error.
 func (r rounds) run(ctx context.Context) (*Verdict, error) {
-	orderly := context.WithoutCancel(ctx) // what runs is ended in order
+	orderly := context.WithoutCancel(ctx) // interrupted work ends in order
 	sum := new(Verdict)
 	var running stopper
 	stop := func() (silent *SilentError) {
@@ -55,7 +52,7 @@ func (r rounds) run(ctx context.Context) (*Verdict, error) {
 		v, err := running.Stop(orderly, endPatience(ctx))
 		running = nil
 		sum.add(v)
-		if n := len(v.Violations); n > 0 { // now: what comes may take long, or end early
+		if n := len(v.Violations); n > 0 { // at once: later rounds may take long, or be cut short
 			r.progress("NOT KEPT: %s (%d found in this round)", v.Violations[0], n)
 		}
 		if err != nil && !errors.As(err, &silent) {

@@ -26,9 +26,9 @@ func (r round) Stop(context.Context, time.Duration) (*Verdict, error) {
 	return &Verdict{Calls: 10, Unjudged: []string{r.name}}, r.err
 }
 
-// TestRounds: long work is judged in pieces of one length, without a pause between them, and all
-// that begins ends. That nobody answers at the end of a piece is an error only of the last one;
-// that what it made was not removed is none.
+// TestRounds: long work is judged in rounds of one length without a pause, and every round that
+// begins ends. Silence at a round's end is an error of the last round only. A failed removal of
+// objects is no error.
 func TestRounds(t *testing.T) {
 	broken := errors.New("broken")
 	silent := &SilentError{"answered", time.Minute, broken.Error()}
@@ -83,15 +83,15 @@ func TestRounds(t *testing.T) {
 	}
 }
 
-// brokenRound is one that finds a broken promise.
+// brokenRound is a round with a broken promise.
 type brokenRound struct{ round }
 
 func (r brokenRound) Stop(context.Context, time.Duration) (*Verdict, error) {
 	return &Verdict{Violations: []string{"a lost write"}}, nil
 }
 
-// TestRoundsTellAtOnce: what is found to be broken is told when its round is judged, not at the end
-// of all.
+// TestRoundsTellAtOnce: a broken promise is reported when its round is judged, not at the end of
+// the run.
 func TestRoundsTellAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
@@ -112,8 +112,7 @@ func TestRoundsTellAtOnce(t *testing.T) {
 	})
 }
 
-// TestWhatWasFoundBeforeTheEnd: what was found is in the report, also when the work did not come to
-// its end.
+// TestWhatWasFoundBeforeTheEnd: the report has the findings of a run that was cut short.
 func TestWhatWasFoundBeforeTheEnd(t *testing.T) {
 	c := &checking{Options: Options{Progress: t.Logf}, report: new(Report)}
 	silent := &SilentError{"answered", time.Minute, "x"}
@@ -123,7 +122,7 @@ func TestWhatWasFoundBeforeTheEnd(t *testing.T) {
 	}
 }
 
-// TestSumOfVerdicts: what is told of many rounds has a bound.
+// TestSumOfVerdicts: the sum of many verdicts has a bound.
 func TestSumOfVerdicts(t *testing.T) {
 	sum := new(Verdict)
 	for n := range 3 {
@@ -137,12 +136,12 @@ func TestSumOfVerdicts(t *testing.T) {
 	}
 }
 
-// TestNotJudged: a search that takes too long is no broken promise, and no kept one.
+// TestNotJudged: a search without an end proves neither a broken promise nor a kept one.
 func TestNotJudged(t *testing.T) {
 	w := newWorld()
 	w.write("x", "t0")
-	// Deletions that may have taken effect or not, at any time, and an impossible answer after all
-	// of them: every subset of them has to be tried.
+	// Each deletion may or may not have taken effect, at any time, and the last answer is
+	// impossible: the search has to try every subset of them.
 	for i := range 60 {
 		c := w.call(Delete, "x", "", 1000+uint64(i))
 		c.Client, c.Outcome = fmt.Sprint("c", i), Unknown

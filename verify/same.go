@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// A stateError is returned when servers have states that they must not have.
+// A stateError is returned when servers have states that contradict each other.
 type stateError struct{ text string }
 
 func (e *stateError) Error() string { return e.text }
 
-// same checks that all servers that could be reached in the beginning have the same state.
+// same checks that all servers that were reachable at the start have the same state.
 func (c *checking) same(ctx context.Context) {
 	k := sameState(ctx, settleTime, c.report.Servers, c.status)
 	if ctx.Err() != nil && len(k.Problems) == 0 {
-		return // the caller tells
+		return // the caller reports the interruption
 	}
 	c.note(k)
 }
 
-// sameState asks for the servers' states until they can be compared. The first that must not be
-// ends it: a server that comes back to what the others have had another state all the same.
+// sameState asks for the servers' states until they can be compared. The first contradiction ends
+// it: a server that adopts the others' state later has had a wrong one all the same.
 func sameState(ctx context.Context, limit time.Duration, servers []string, ask func(context.Context) (*status, error)) Check {
 	k := Check{Name: "all these servers have the same state"}
 	var differ *stateError
@@ -46,8 +46,8 @@ func sameState(ctx context.Context, limit time.Duration, servers []string, ask f
 	return k
 }
 
-// same returns the state that all of the servers have. A *stateError is a broken promise, and goes
-// before any other error, which is none: who is asked while others write finds servers at different
+// same returns the state of all the servers. A *stateError is a broken promise, and comes before
+// any other error. Other errors are none: while clients write, servers answer at different
 // revisions.
 func (s *status) same(servers []string) (state string, err error) {
 	at := make(map[uint64]int) // revision: the first member that has it

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// statusOf returns the status of servers s1, s2 and so on; nil is one that does not answer.
+// statusOf returns the status of servers s1, s2 and so on; nil is a server that does not answer.
 func statusOf(stores ...*storeState) *status {
 	s := new(status)
 	for i, store := range stores {
@@ -19,12 +19,12 @@ func statusOf(stores ...*storeState) *status {
 	return s
 }
 
-// TestSameState: servers that differ at one revision are a broken promise; servers that are seen at
-// different revisions are not, and are not the same either.
+// TestSameState: different states at one revision are a broken promise. States at different
+// revisions are not, and are not equal either.
 func TestSameState(t *testing.T) {
 	good, quarantined := &storeState{7, "a", ""}, &storeState{7, "a", "it differs"}
 	for name, c := range map[string]struct {
-		stores []*storeState // of s1, s2, s3; the last one is not asked for where there are three
+		stores []*storeState // of s1, s2, s3; the third is not asked
 		broken bool
 		says   string
 	}{
@@ -55,13 +55,13 @@ func TestSameState(t *testing.T) {
 	}
 }
 
-// TestSameStateIsPolled: what is not yet comparable is asked for again; what must never be is told,
-// also when it heals.
+// TestSameStateIsPolled: states at different revisions are asked for again. A contradiction is
+// reported, also when it heals.
 func TestSameStateIsPolled(t *testing.T) {
 	same := statusOf(&storeState{9, "a", ""}, &storeState{9, "a", ""})
 	behind := statusOf(&storeState{8, "b", ""}, &storeState{7, "a", ""})
 	for name, c := range map[string]struct {
-		answers            []*status // the last one again and again; nil: an error
+		answers            []*status // the last one repeats; nil: an error
 		problems, unjudged int
 	}{
 		"at once":                 {[]*status{same}, 0, 0},

@@ -18,16 +18,16 @@ import (
 // Config of a workload.
 type Config struct {
 	Servers   []Server
-	Namespace string // exists, and is used by others too if they leave ConfigMaps of the run alone
-	Run       string // a label's value and part of names, new in the namespace
-	Seed      uint64 // of what clients ask for
+	Namespace string // exists; others may use it if they leave the run's ConfigMaps alone
+	Run       string // a label's value and part of names, unique in the namespace
+	Seed      uint64 // of the clients' choices
 	Clients   int    // of each server; 0: 2
-	Objects   int    // that they share; 0: 4
+	Objects   int    // shared by the clients; 0: 4
 	// Pause is how long a client waits between two calls, on average; 0: 25 ms.
 	Pause time.Duration
-	// CallTimeout is when a client gives a call up; 0: 2 s.
+	// CallTimeout bounds a call; 0: 2 s.
 	CallTimeout time.Duration
-	// Observe is told of each write that has returned; it may be nil, and is called from many
+	// Observe receives each write that has returned. It may be nil, and is called from many
 	// goroutines.
 	Observe func(server string, begin, end time.Time, ok bool)
 }
@@ -40,11 +40,11 @@ type Workload struct {
 
 	stopClients, stopWatchers context.CancelFunc
 	clients, watchers         sync.WaitGroup
-	watches                   []*Watch // one on each server, in their order
-	moving                    *Watch   // and one that goes from server to server
+	watches                   []*Watch // one for each server, in their order
+	moving                    *Watch   // a watcher that goes from server to server
 
 	begin sync.Once
-	begun chan struct{} // closed when a watcher has begun
+	begun chan struct{} // closed at the first watch
 }
 
 // Start begins a workload. Stop must be called.
@@ -91,14 +91,14 @@ func (w *Workload) call(ctx context.Context, s Server, client string, c *Call) {
 	}
 }
 
-// client is one caller. It has one call at a time.
+// client makes one call at a time.
 type client struct {
 	*Workload
 	name   string
 	server Server
 	rnd    *rand.Rand
 	writes int
-	known  map[string]uint64 // revisions that it was told of; 0: it is not there
+	known  map[string]uint64 // revisions from answers; 0: the object does not exist
 }
 
 func (w *Workload) client(name string, number uint64, s Server) *client {
@@ -106,20 +106,20 @@ func (w *Workload) client(name string, number uint64, s Server) *client {
 }
 
 func (c *client) run(ctx context.Context) {
-	// What is done before anybody watches cannot be judged.
+	// A change before the first watch cannot be judged.
 	select {
 	case <-c.begun:
 	case <-ctx.Done():
 	}
 	for ctx.Err() == nil {
-		// A call that the end of the workload would cut off has no known outcome, for no fault of
+		// The end of the workload would give a cut-off call an unknown outcome without a fault of
 		// the cluster.
 		c.next(context.WithoutCancel(ctx))
 		pause(ctx, time.Duration(c.rnd.Int64N(2*int64(c.cfg.Pause))))
 	}
 }
 
-// next makes a call by chance.
+// next makes a random call.
 func (c *client) next(ctx context.Context) {
 	name := fmt.Sprintf("%s-%d", c.cfg.Run, c.rnd.IntN(c.cfg.Objects))
 	call := Call{Name: name, Verb: Get}
@@ -147,7 +147,7 @@ func (c *client) next(ctx context.Context) {
 	case call.Outcome == Done:
 		c.known[name] = call.Revision
 	case call.Outcome == Conflict || call.Outcome == Exists || call.Outcome == Unknown:
-		// It must look before it writes there again.
+		// The client must know the revision before it writes again.
 		look := Call{Name: name, Verb: Get}
 		c.call(ctx, c.server, c.name, &look)
 		if look.Outcome == Done || look.Outcome == Absent {
@@ -163,7 +163,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// follow starts a watcher, which asks pick for a server whenever it begins to watch.
+// follow starts a watcher. It asks pick for a server at the start of each watch.
 func (w *Workload) follow(ctx context.Context, name string, number int, pick func() Server) *Watch {
 	into := w.record.Watch(name)
 	rnd := rand.New(rand.NewPCG(w.cfg.Seed, uint64(1000+number)))
@@ -183,7 +183,7 @@ func (w *Workload) follow(ctx context.Context, name string, number int, pick fun
 	return into
 }
 
-// restart lists, as an informer does in the beginning and after it was told 410 Gone.
+// restart lists, as an informer does at the start and after 410 Gone.
 func (w *Workload) restart(ctx context.Context, s Server, into *Watch) {
 	limited, cancel := context.WithTimeout(ctx, w.cfg.CallTimeout)
 	defer cancel()
@@ -194,8 +194,8 @@ func (w *Workload) restart(ctx context.Context, s Server, into *Watch) {
 	}
 }
 
-// watchOnce watches until the server ends it, or says nothing for longer than it should. It reports
-// false when history does not reach back to where the watcher was.
+// watchOnce watches until the server ends the watch, or is silent for too long. It returns false
+// when the watcher's revision is compacted.
 func (w *Workload) watchOnce(ctx context.Context, s Server, into *Watch, after uint64, seconds int64) bool {
 	limited, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second+w.cfg.CallTimeout)
 	defer cancel()
@@ -217,7 +217,7 @@ func (w *Workload) watchOnce(ctx context.Context, s Server, into *Watch, after u
 
 func gone(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
 
-// take records an event. It reports false for what is none, which a connection that breaks may
+// take records an event. It returns false for an incomplete event, which a broken connection may
 // leave.
 func (w *Watch) take(e watch.Event) bool {
 	kind, ok := map[watch.EventType]Kind{watch.Added: Added, watch.Modified: Modified, watch.Deleted: Deleted, watch.Bookmark: Progress}[e.Type]

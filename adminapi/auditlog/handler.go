@@ -9,7 +9,7 @@ import (
 // atOnce bounds the searches of a server: each reads hundreds of megabytes.
 const atOnce = 2
 
-// Handler searches the log of this server. path is that of its file, "" without one.
+// Handler searches the log of this server. path is the log's file, "" without one.
 func Handler(server, path string) http.HandlerFunc {
 	turns := make(chan struct{}, atOnce)
 	return func(w http.ResponseWriter, r *http.Request) {

@@ -26,7 +26,7 @@ type Query struct {
 	Resource  string // such as pods, deployments.apps or pods/exec
 	Namespace string
 	Name      string // of the object
-	Limit     int    // the newest so many
+	Limit     int    // the number of the newest events
 }
 
 // verbs are those of requests in the log: of objects, of other paths, and of the acts of servers.

@@ -70,7 +70,7 @@ func find(t *testing.T, path string, q Query) (ids string, answer *Answer) {
 	return strings.Join(out, " "), answer
 }
 
-// TestFiles: rotated files are searched as far as they are young enough, each once.
+// TestFiles: rotated files that are young enough are searched, each once.
 func TestFiles(t *testing.T) {
 	path := write(t, map[string]string{
 		"audit.log":                            line(5, "") + line(6, ""),
@@ -136,7 +136,7 @@ func TestBadLines(t *testing.T) {
 	}
 }
 
-// TestBounds: an answer has so many bytes, and a search ends.
+// TestBounds: an answer has a limited number of bytes, and a search ends.
 func TestBounds(t *testing.T) {
 	big := strings.Builder{}
 	for n := range 20 {

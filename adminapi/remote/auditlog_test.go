@@ -15,8 +15,8 @@ import (
 	"github.com/barque/barque/adminapi/auditlog"
 )
 
-// TestAudit: the servers' events are merged by time. One that is away is asked through another one;
-// one that nobody reaches is named, and the others' events are there.
+// TestAudit: the servers' events are merged by time. A server that is away is asked through another
+// one. An unreachable server is named, beside the others' events.
 func TestAudit(t *testing.T) {
 	event := func(n int, id string) json.RawMessage {
 		return json.RawMessage(fmt.Sprintf(`{"kind":"Event","auditID":%q,"verb":"delete","stage":"ResponseComplete","user":{"username":"ann"},"sourceIPs":["10.0.0.9"],

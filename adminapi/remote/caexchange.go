@@ -33,13 +33,13 @@ type CAExchange struct {
 // KubeconfigCopy is the kubeconfig of the requests, if it is a copy that no server renews. The
 // exchange makes its client certificate void.
 type KubeconfigCopy interface {
-	// Renew tells whether it is a new one since the last call.
+	// Renew reports whether this call has renewed the copy.
 	Renew() bool
 	// Afterwards is the user's remaining step without waiting for the end; empty for none.
 	Afterwards() string
 }
 
-// Status tells how far the exchange is.
+// Status returns the state of the exchange.
 func (x *CAExchange) Status(ctx context.Context) (is exchange.Status, err error) {
 	err = x.ask(ctx, http.MethodGet, adminapi.CAPath, nil, nil, &is)
 	return is, err
@@ -62,7 +62,7 @@ type Step struct {
 	Text string
 }
 
-// Wish is what an operator wants of an exchange: to begin it, or one of the others.
+// Wish is an operator's order for an exchange: to begin it, or to undo or force it.
 type Wish struct {
 	Accounts    bool // of the key of service accounts alone
 	Undo, Force bool

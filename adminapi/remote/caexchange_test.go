@@ -33,9 +33,9 @@ func (r *renewable) Renew() bool {
 
 func (r *renewable) Afterwards() string { return "" }
 
-// TestAwaitBehindAnotherCA: the servers show a certificate of the new CA, which the kubeconfig does
-// not trust, as when the old CA may not certify another one. The new kubeconfig is taken; without
-// one the waiting ends.
+// TestAwaitBehindAnotherCA: the servers have a certificate of the new CA that the kubeconfig does
+// not trust. This is so when the old CA may not sign CAs. The new kubeconfig is used; without one
+// the wait ends.
 func TestAwaitBehindAnotherCA(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(exchange.Status{Generation: 3, Issuer: "new"})

@@ -15,7 +15,7 @@ import (
 	"github.com/barque/barque/internal/exitcode"
 )
 
-// outcomeLost tells whether a request that changes something may have done so, though it failed.
+// outcomeLost reports whether a failed write may have taken effect.
 func outcomeLost(err error) bool {
 	var asked *refusedCall
 	return errors.As(err, &asked) && MaybeDone(err)

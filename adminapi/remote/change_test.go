@@ -18,7 +18,7 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// TestNextStep: what is asked for, and what is under way, decide what is done to the CA.
+// TestNextStep: the operator's order and the state of the exchange decide the next step.
 func TestNextStep(t *testing.T) {
 	settled := exchange.Status{Generation: 1, Issuer: "old"}
 	spreading := exchange.Status{Generation: 2, Step: pki.Spreading, Issuer: "old", Waiting: []string{"a1 shows no life"}}
@@ -84,8 +84,8 @@ func TestNextStep(t *testing.T) {
 	}
 }
 
-// TestPurposes: the command names the effect of a begun exchange on earlier versions while it can
-// be given up, also without a confirmation.
+// TestPurposes: while an exchange can be undone, the command names its effect on earlier versions,
+// also without a confirmation.
 func TestPurposes(t *testing.T) {
 	one, more := exchange.Status{}, exchange.Status{Separate: true}
 	for name, c := range map[string]struct {
@@ -106,8 +106,8 @@ func TestPurposes(t *testing.T) {
 	}
 }
 
-// TestAwaitKeys: each step is told once, until the rotation is at rest. The error of one that takes
-// too long says how far it is, and what can be done in that step.
+// TestAwaitKeys: each step is reported once, until the rotation is at rest. The time-out's error
+// has the state and the remedies in it.
 func TestAwaitKeys(t *testing.T) {
 	at := func(step keyring.Step, text string, waiting ...string) adminapi.KeysAnswer {
 		return adminapi.KeysAnswer{Status: keyring.Status{Generation: 2, Step: step, Text: text, Waiting: waiting}}
@@ -157,7 +157,7 @@ func TestServerChangeIsCalledSo(t *testing.T) {
 	}
 }
 
-// TestWritePlan: a plan says what it means for the quorum where that changes.
+// TestWritePlan: a plan describes the effect on the quorum when there is one.
 func TestWritePlan(t *testing.T) {
 	for want, p := range map[string]adminapi.MemberAnswer{
 		"Nothing is to be done: s1 is as it should be.\n": {Server: "s1"},

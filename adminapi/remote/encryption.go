@@ -27,9 +27,9 @@ func Encryption(ctx context.Context, config *rest.Config) (*adminapi.EncryptionA
 // EncryptionChange is a change of the encryption.
 type EncryptionChange struct {
 	Change    datakeys.Change
-	Resources []string // to encrypt besides those that are
+	Resources []string // to encrypt in addition
 	Decrypt   []string // to encrypt no more
-	DryRun    bool     // only tell whether it would be refused
+	DryRun    bool     // only check whether it would be refused
 }
 
 // Make asks for the change.
@@ -83,7 +83,7 @@ func unfinishedEncryption(answer *adminapi.EncryptionAnswer) error {
 	return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("the change is under way (%s%s). It continues by itself; %s shows its progress", answer.Text, reason, lookEncryption)}
 }
 
-// problems are the reasons that servers give, after the names of those that are waited for.
+// problems returns the reasons of the servers, after the names of those that are awaited.
 func problems(s *datakeys.Status) (text string) {
 	for _, server := range s.Servers {
 		if server.Problem != "" {

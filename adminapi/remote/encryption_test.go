@@ -11,8 +11,8 @@ import (
 	"github.com/barque/barque/membership/datakeys"
 )
 
-// TestEncryptionForPeople: the status names the operator's next step, and the disk of no server is
-// called clean while it may have objects in clear.
+// TestEncryptionForPeople: the status names the operator's next step. No server's disk is called
+// clean while it may have objects in clear.
 func TestEncryptionForPeople(t *testing.T) {
 	servers := func(s3 datakeys.ServerStatus) []datakeys.ServerStatus {
 		s3.Name = "s3"

@@ -25,7 +25,7 @@ func Keys(ctx context.Context, config *rest.Config) (*adminapi.KeysAnswer, error
 type KeysChange struct {
 	Undo   bool // of the running rotation; false begins one
 	Force  bool // skip members that are away or do not follow
-	DryRun bool // only tell whether it would be refused
+	DryRun bool // only check whether it would be refused
 }
 
 // Make asks for the change.

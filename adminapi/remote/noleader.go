@@ -22,14 +22,14 @@ func WithoutLeader(err error) error {
 	return err
 }
 
-// NoLeader tells whether the error has that exit code.
+// NoLeader reports whether the error has that exit code.
 func NoLeader(err error) bool {
 	var coded *exitcode.Error
 	return errors.As(err, &coded) && coded.Code == exitcode.NoQuorum
 }
 
-// Unchanged adds to a failed request for a change that nothing was changed, if the lack of a leader
-// is the cause.
+// Unchanged adds to the error of a failed change that it changed nothing, if the cause is a missing
+// leader.
 func Unchanged(err error) error {
 	if NoLeader(err) {
 		return fmt.Errorf("%w; nothing was changed", err)

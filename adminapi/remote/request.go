@@ -190,7 +190,7 @@ func GetJSON(ctx context.Context, config *rest.Config, address, path string, int
 	return Because(ctx, json.NewDecoder(response.Body).Decode(into))
 }
 
-// Because tells why a request was given up, where it is this side that did.
+// Because returns the reason why this side gave a request up, or the request's error.
 func Because(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)

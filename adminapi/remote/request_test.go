@@ -39,8 +39,8 @@ func exitCode(err error) int {
 	return 1
 }
 
-// TestNoAnswerOfTheAPI: a server that says nothing, as one does without a leader, costs a bounded
-// time, and the user is told where to look. A write whose answer did not come may have been done.
+// TestNoAnswerOfTheAPI: a silent server, such as one without a leader, costs a bounded time, and
+// the error names the next step. A write without an answer may have taken effect.
 func TestNoAnswerOfTheAPI(t *testing.T) {
 	silent := func(ctx context.Context) error {
 		<-ctx.Done()

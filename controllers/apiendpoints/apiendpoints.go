@@ -1,14 +1,14 @@
 // Package apiendpoints keeps the endpoints of the Service "kubernetes" in the namespace "default"
-// at the API servers that are ready, so that pods reach one that serves them.
+// at the ready API servers, so that pods reach one of them.
 //
-// Who may be one is known from outside (by gossip, which takes some seconds to call a server dead);
-// each of those is asked twice a second whether it is ready. So one that is about to stop, and says
-// so, is out of the endpoints before it closes its port, and one that died is within a second. The
-// questions cost the datastore nothing: only a change is written. A server of which a new leader
-// does not know yet stays what it was.
+// Gossip provides the possible servers; it takes some seconds to declare a server dead. Each of
+// them is probed twice a second for readiness. So a server that announces its stop leaves the
+// endpoints before it closes its port, and a dead server leaves within a second. Probes cost the
+// datastore nothing: only a change is written. A server that a new leader has not probed yet keeps
+// its place.
 //
-// When no server seems to be ready the last ones stay: this runs on a server, so that must be a
-// mistake, and an empty Service would cut off every pod.
+// When no server seems to be ready, the last endpoints stay. The controller runs on a server, so
+// that must be a mistake, and an empty Service would cut off every pod.
 package apiendpoints
 
 import (
@@ -45,7 +45,7 @@ const (
 	managedBy = "apiendpoints.barque"
 )
 
-// Servers tells where the API is served.
+// Servers provides the addresses of the API servers.
 type Servers interface {
 	// Servers returns the addresses of the living API servers.
 	Servers() []netip.AddrPort
@@ -146,8 +146,7 @@ type term struct {
 
 func (t *term) reconcile(ctx context.Context, _ runtime.Key) (time.Duration, error) {
 	servers, unknown := t.watchmen.ready(t.cfg.Servers.Servers())
-	// What this leader does not know yet is as the one before it has left it. An answer brings the
-	// key back.
+	// An unprobed server keeps its place from the last leader. Its first answer requeues the key.
 	is, err := t.listEndpoints.Endpoints(namespace).Get(name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return 0, err

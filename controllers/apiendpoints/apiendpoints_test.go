@@ -94,9 +94,9 @@ func TestEndpointsFollowServers(t *testing.T) {
 			controllertest.Eventually(t, "the endpoints", func() bool { return slices.Equal(look(), want) })
 		}
 		expect("10.0.0.1", "10.0.0.2")
-		ill.Store("10.0.0.1:6443", true) // it lives, and cannot serve
+		ill.Store("10.0.0.1:6443", true) // it is alive, and not ready
 		expect("10.0.0.2")
-		ill.Store("10.0.0.2:6443", true) // nobody: a mistake
+		ill.Store("10.0.0.2:6443", true) // no server is ready: a mistake
 		ill.Delete("10.0.0.1:6443")
 		expect("10.0.0.1")
 		ill.Delete("10.0.0.2:6443")
@@ -105,17 +105,17 @@ func TestEndpointsFollowServers(t *testing.T) {
 		expect("10.0.0.2", "10.0.0.3", "10.0.0.4")
 		s.are("10.0.0.3:6443")
 		expect("10.0.0.3")
-		s.are() // nobody: a mistake
+		s.are() // no server is ready: a mistake
 		if err := c.Client.CoreV1().Endpoints("default").Delete(t.Context(), "kubernetes", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		s.are("10.0.0.3:6443")
-		expect("10.0.0.3") // and what somebody deletes comes back
+		expect("10.0.0.3") // and deleted endpoints come back
 	})
 }
 
-// A new leader does not know yet who is ready. Until it does, the endpoints stay: one answer that
-// is slow says nothing.
+// A new leader does not know which servers are ready. Until it does, the endpoints stay: one slow
+// answer proves nothing.
 func TestANewLeaderKeepsTheEndpoints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t)
@@ -173,7 +173,7 @@ func TestANewLeaderKeepsTheEndpoints(t *testing.T) {
 		abdicate()
 
 		mu.Lock()
-		slow["10.0.0.2:6443"] = 1000 // and one that is gone does not keep the others waiting
+		slow["10.0.0.2:6443"] = 1000 // and a dead server does not delay the others
 		mu.Unlock()
 		s.are("10.0.0.1:6443", "10.0.0.2:6443")
 		abdicate = c.Start(ctrl.Run)

@@ -17,13 +17,14 @@ const (
 	probeEvery = 500 * time.Millisecond
 	// probeTimeout bounds one. A server that does not know within 0.8 s says that it is not ready.
 	probeTimeout = time.Second
-	// silentAfter is how many questions without an answer make a server count as not ready.
+	// silentAfter is the number of probes in a row without an answer that make a server not ready.
 	silentAfter = 2
-	// backAfter is how many answers in a row bring it back: one that comes and goes stays away.
+	// backAfter is the number of good answers in a row that bring it back, so that a flapping
+	// server stays out.
 	backAfter = 3
 )
 
-// health is what is known of one server in this term.
+// health is the state of one server in this term.
 //
 //	unknown ──the first answer, or silentAfter questions without one──▶ ready, or not ready
 //	ready ──it says no, it refuses connections, or silentAfter questions stay without an answer──▶ not ready
@@ -43,14 +44,14 @@ func (h health) after(err error) health {
 	}
 	h.good, h.bad = 0, h.bad+1
 	if unanswered(err) && h.bad < silentAfter {
-		return h // it may be slow once: it stays what it was, in a new term what it was for the leader before
+		return h // one slow answer changes nothing; in a new term the last leader's endpoints stay
 	}
 	h.known, h.ready = true, false
 	return h
 }
 
-// unanswered tells whether the server may have said nothing because it, or the network, was slow:
-// any other failure is an answer, which clients would get, too.
+// unanswered reports whether the failure may be slowness of the server or the network. Any other
+// failure counts as an answer: clients would get it too.
 func unanswered(err error) bool {
 	var timeout net.Error
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
@@ -59,7 +60,7 @@ func unanswered(err error) bool {
 // watchmen ask the servers, one goroutine for each, while a term lasts.
 type watchmen struct {
 	probe   func(ctx context.Context, server netip.AddrPort) error
-	changed func() // told when the judgement of a server has changed
+	changed func() // called when the judgement of a server has changed
 	logger  *slog.Logger
 	running sync.WaitGroup
 
@@ -72,8 +73,8 @@ type watched struct {
 	stop   context.CancelFunc
 }
 
-// follow makes the servers that are asked those of the list. Those that are new to it are asked at
-// once. They end with ctx; the caller waits for running.
+// follow sets the servers that are probed. New ones are probed at once. The probes end with ctx;
+// the caller waits for running.
 func (w *watchmen) follow(ctx context.Context, list []netip.AddrPort) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -94,7 +95,7 @@ func (w *watchmen) follow(ctx context.Context, list []netip.AddrPort) {
 	}
 }
 
-// ask puts the question to one server again and again until ctx ends.
+// ask probes one server repeatedly until ctx ends.
 func (w *watchmen) ask(ctx context.Context, addr netip.AddrPort, s *watched) {
 	for {
 		probe, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -120,7 +121,7 @@ func (w *watchmen) ask(ctx context.Context, addr netip.AddrPort, s *watched) {
 	}
 }
 
-// tell says of a server whether clients are sent to it, unless that is what is to be expected.
+// tell logs a change of a server's readiness, except for the expected first one.
 func (w *watchmen) tell(addr netip.AddrPort, was, now health, err error) {
 	switch {
 	case !now.ready:
@@ -130,7 +131,7 @@ func (w *watchmen) tell(addr netip.AddrPort, was, now health, err error) {
 	}
 }
 
-// ready returns those of the list that are ready, and those of which that is not known yet.
+// ready returns the ready servers of the list, and the servers without a result yet.
 func (w *watchmen) ready(list []netip.AddrPort) (ready, unknown []netip.AddrPort) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

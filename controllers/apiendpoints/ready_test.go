@@ -30,8 +30,8 @@ func TestHealth(t *testing.T) {
 		{"tn", "?-"},             //
 		{"tt", "?-"},             // but not twice
 		{"tdyyy", "?---+"},       //
-		{"yn", "+-"},             // who says no is believed
-		{"yt", "++"},             // who says nothing may be slow once
+		{"yn", "+-"},             // a refusal counts at once
+		{"yt", "++"},             // a server without an answer may be slow once
 		{"ytt", "++-"},           // but not twice
 		{"ydd", "++-"},           //
 		{"ytyt", "++++"},         // in a row
@@ -81,8 +81,8 @@ func (m *machines) set(server netip.AddrPort, err error, hang bool) {
 	m.says[server], m.hang[server] = err, hang
 }
 
-// How long it takes until a server is left, and that one which comes and goes is not called back
-// each time.
+// A silent server leaves the endpoints after a bounded time. A server that comes and goes does not
+// come back each time.
 func TestWatchmen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := netip.MustParseAddrPort("10.0.0.1:6443"), netip.MustParseAddrPort("10.0.0.2:6443")

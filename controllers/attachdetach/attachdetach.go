@@ -32,15 +32,15 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 )
 
-// DefaultForceAfter is how long a node that is not ready keeps a volume that nobody needs there.
+// DefaultForceAfter is how long a node that is not ready keeps a volume without users.
 const DefaultForceAfter = 6 * time.Minute
 
 // Config of a Controller.
 type Config struct {
 	Informers informers.SharedInformerFactory
 	Logger    *slog.Logger
-	// ForceAfter is after how long a volume is detached from a node that is not ready and may still
-	// use it. 0 means never: a user must say that the node is off, by the taint out-of-service.
+	// ForceAfter is the time after which a volume is detached from a node that is not ready, though
+	// the node may use it. 0 means never: the taint out-of-service must declare the node off.
 	ForceAfter time.Duration
 }
 
@@ -102,8 +102,8 @@ func New(cfg Config) (*Controller, error) {
 	})
 }
 
-// Run attaches and detaches for one term of leadership. The keys are volumes, and nodes whose
-// status names what is attached to them.
+// Run attaches and detaches for one term of leadership. The keys are volumes, and the nodes whose
+// status lists their attached volumes.
 func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
 	recorder, stop := runtime.Recorder(ctx, client, "attachdetach-controller")
 	defer stop()
@@ -182,7 +182,7 @@ func (c *Controller) volumesOf(pod *corev1.Pod) []runtime.Key {
 	return keys
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client   kubernetes.Interface
@@ -190,13 +190,12 @@ type term struct {
 	loop     *runtime.Loop
 
 	mu sync.Mutex
-	// unused is since when nobody needs a volume on a node that still has it, by volume and node.
+	// unused is since when an attached volume has no users on a node, by volume and node.
 	unused map[string]map[string]time.Time
-	// detaching are the attachments that are no longer in the status of their nodes, and are about
-	// to go.
+	// detaching are the attachments that left the status of their nodes, before they are deleted.
 	detaching map[types.UID]bool
-	// checked are the attachments whose volume has been seen to be without users, by the API
-	// server's word, and the volumes that have been seen to have some.
+	// checked are the attachments whose volume had no users at the API server, and the volumes that
+	// had some.
 	checked runtime.Seen
 }
 
@@ -248,7 +247,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	return p.again, nil
 }
 
-// view gathers what is known about a volume; nil is one that is gone.
+// view gathers the state of a volume; nil is a deleted volume.
 func (t *term) view(name string, volume *corev1.PersistentVolume) (view, error) {
 	v := view{
 		users: map[string][]*corev1.Pod{}, attachments: map[string]*storagev1.VolumeAttachment{}, nodes: map[string]nodeView{},
@@ -311,7 +310,7 @@ func (t *term) users(volume *corev1.PersistentVolume) (map[string][]*corev1.Pod,
 	return users, err
 }
 
-// attaches tells whether the driver of a volume wants it to be attached.
+// attaches reports whether the driver of a volume requires attachment.
 func (t *term) attaches(volume *corev1.PersistentVolume) (bool, error) {
 	driver, err := t.listDrivers.Get(volume.Spec.CSI.Driver)
 	if apierrors.IsNotFound(err) {
@@ -324,7 +323,7 @@ func boundTo(claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolum
 	return claim.UID == volume.Spec.ClaimRef.UID && claim.Spec.VolumeName == volume.Name && claim.Status.Phase == corev1.ClaimBound
 }
 
-// remember notes since when nobody needs a volume, on the nodes that have it.
+// remember records since when a volume has no users on the nodes that have it.
 func (t *term) remember(volume string, v view) map[string]time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -345,15 +344,14 @@ func (t *term) remember(volume string, v view) map[string]time.Time {
 	return after
 }
 
-// AttachmentName is the name of the attachment of a volume to a node, the same for all who know the
-// three.
+// AttachmentName is the name of the attachment of a volume to a node. The three arguments determine
+// it.
 func AttachmentName(handle, driver, node string) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+node)))
 }
 
-// isOurs tells by its name whether an attachment was made by this controller, in any term. Who
-// makes one under another name takes it away too. The volume, which the name is made of, may be
-// gone.
+// isOurs reports whether this controller made an attachment, in any term, by its name. The maker of
+// an attachment with another name deletes it. The volume, from which the name derives, may be gone.
 func isOurs(a *storagev1.VolumeAttachment) bool {
 	return strings.HasPrefix(a.Name, "csi-") && len(a.Name) == len(AttachmentName("", "", ""))
 }
@@ -381,8 +379,8 @@ func (t *term) attach(ctx context.Context, key runtime.Key, volume *corev1.Persi
 	return nil
 }
 
-// used asks the API server, once in a term, whether pods on a node need an attachment that they do
-// not need by the informers: these may show what was before the leader that has attached it.
+// used asks the API server, once in a term, whether pods on a node use an attachment that has no
+// users in the informers. The informers may show a state from before the last leader attached it.
 func (t *term) used(ctx context.Context, name string, a *storagev1.VolumeAttachment) (bool, error) {
 	if t.checked.Has(a.UID) {
 		return false, nil
@@ -397,8 +395,8 @@ func (t *term) used(ctx context.Context, name string, a *storagev1.VolumeAttachm
 	return used, nil
 }
 
-// needed asks the API server, once in a term for each volume, whether pods on a node need a volume
-// that they need by the informers: these may show a pod that the leader before has seen go.
+// needed asks the API server, once in a term for each volume, whether pods on a node need the
+// volume. The informers may still show a pod whose end the last leader has seen.
 func (t *term) needed(ctx context.Context, volume *corev1.PersistentVolume, node string) (bool, error) {
 	if t.checked.Has(volume.UID) {
 		return true, nil
@@ -447,7 +445,7 @@ func (t *term) usedNow(ctx context.Context, name, node string) (bool, error) {
 	}), nil
 }
 
-// detach takes the volume out of the node's status first, so that the node does not mount it any
+// detach first removes the volume from the node's status, so that the node does not mount it any
 // more.
 func (t *term) detach(ctx context.Context, key runtime.Key, a *storagev1.VolumeAttachment) error {
 	t.goes(a.UID)
@@ -462,13 +460,13 @@ func (t *term) detach(ctx context.Context, key runtime.Key, a *storagev1.VolumeA
 		return fmt.Errorf("detaching a volume from node %s: deleting VolumeAttachment %s: %w", a.Spec.NodeName, a.Name, err)
 	}
 	if is, exists, _ := t.attachments.GetIndexer().GetByKey(a.Name); !exists || is.(*storagev1.VolumeAttachment).UID != a.UID {
-		t.stays(a.UID) // its end has been told already
+		t.stays(a.UID) // its end has an event already
 	}
 	t.loop.Writes().Deleted(key, t.attachments, runtime.Key{Name: a.Name}, a.UID)
 	return nil
 }
 
-// goes keeps an attachment out of the status of its node until stays is called, or it has gone.
+// goes keeps an attachment out of the status of its node until stays is called, or it is gone.
 func (t *term) goes(a types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -491,8 +489,8 @@ func (t *term) reconcileNode(ctx context.Context, key runtime.Key) error {
 	return t.writeAttached(ctx, key.Name)
 }
 
-// writeAttached makes the status of a node name the volumes that are attached to it, but for those
-// that are about to go.
+// writeAttached writes the attached volumes into a node's status, without those that are about to
+// be detached.
 func (t *term) writeAttached(ctx context.Context, name string) error {
 	node, err := t.listNodes.Get(name)
 	if apierrors.IsNotFound(err) {
@@ -518,8 +516,8 @@ func (t *term) writeAttached(ctx context.Context, name string) error {
 	if slices.Equal(attached, node.Status.VolumesAttached) {
 		return nil
 	}
-	// By the version of the node: a worker that has decided before this one must not write after
-	// it.
+	// With the node's version as a precondition: a worker that has decided before this one must not
+	// write after it.
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": node.UID, "resourceVersion": node.ResourceVersion},
 		"status":   map[string]any{"volumesAttached": attached},
@@ -534,7 +532,7 @@ func (t *term) writeAttached(ctx context.Context, name string) error {
 	return nil
 }
 
-// tell says to the pods of a volume what has become of its attachment.
+// tell writes events about an attachment's outcome to the pods of its volume.
 func (t *term) tell(old, now *storagev1.VolumeAttachment) {
 	if old == nil || now == nil || old.UID != now.UID || now.Spec.Source.PersistentVolumeName == nil {
 		return

@@ -112,8 +112,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestOneNode: whatever happens, a volume for one node is never attached to two, and never taken
-// from a ready node that uses it.
+// TestOneNode: under all changes, a volume for one node is never attached to two, and never
+// detached from a ready node that uses it.
 func TestOneNode(t *testing.T) {
 	for seed := range uint64(500) {
 		rng := rand.New(rand.NewPCG(seed, 0))
@@ -253,8 +253,7 @@ func attachment(name string) *storagev1.VolumeAttachment {
 		NodeName: "a", Attacher: "d", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("v")}}}
 }
 
-// TestMadeByOthers: an attachment that somebody made under a name of their own is theirs to take
-// away.
+// TestMadeByOthers: an attachment under another maker's name is left to that maker.
 func TestMadeByOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := start(t, aVolume(corev1.ReadWriteOnce), aClaim(), aNode("a", corev1.ConditionTrue), attachment("theirs"), attachment("csi-theirs"))
@@ -299,9 +298,8 @@ func attached() *storagev1.VolumeAttachment {
 	return a
 }
 
-// TestDetachingIsNotTakenBack: a volume that is being detached stays out of the status of its node,
-// also as long as the informer shows its attachment. When the deletion fails, the status names the
-// volume again.
+// TestDetachingIsNotTakenBack: a volume in detachment stays out of its node's status, also while
+// the informer shows its attachment. After a failed deletion the status lists the volume again.
 func TestDetachingIsNotTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t, aVolume(corev1.ReadWriteOnce), aClaim(), aNode("a", corev1.ConditionTrue), aPod("p", "a"), attached())
@@ -351,8 +349,8 @@ func TestDetachingIsNotTakenBack(t *testing.T) {
 	})
 }
 
-// TestANewLeaderDetachesNothingInUse: at the start of a term the informers may lack the pod for
-// which the leader before has attached a volume.
+// TestANewLeaderDetachesNothingInUse: at the start of a term the informers may lack the pod of an
+// attachment that the last leader made.
 func TestANewLeaderDetachesNothingInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t, aVolume(corev1.ReadWriteOnce), aClaim(), aNode("a", corev1.ConditionTrue), aPod("p", "a"), attached())

@@ -11,33 +11,33 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// nodeView is what is known about a node.
+// nodeView is the state of a node.
 type nodeView struct {
 	exists bool
 	ready  bool
-	// outOfService tells that a user says, by taint, that the node is off.
+	// outOfService means that the node has the taint with which a user declares it off.
 	outOfService bool
-	// inUse tells that the node uses the volume.
+	// inUse means that the node uses the volume.
 	inUse bool
 }
 
-// view is what a decision about one volume depends on.
+// view is the input of a decision about one volume.
 type view struct {
 	// users are the pods that need the volume, by node.
 	users map[string][]*corev1.Pod
 	// attachments of the volume, by node.
 	attachments map[string]*storagev1.VolumeAttachment
 	nodes       map[string]nodeView
-	// shared tells that several nodes may have the volume.
+	// shared means that several nodes may have the volume.
 	shared bool
-	// unused tells since when nobody needs the volume on a node that still has it.
+	// unused has the time since which a node that has the volume has no users of it.
 	unused map[string]time.Time
 	now    time.Time
 	// forceAfter is 0 when only a user may say that a node is off.
 	forceAfter time.Duration
 }
 
-// plan is what to do about one volume.
+// plan has the changes for one volume.
 type plan struct {
 	attach []string // nodes
 	detach []string // nodes
@@ -128,7 +128,7 @@ func (v view) whoHasIt(node string) string {
 	return fmt.Sprintf("Volume is already used by pod(s) %s and %d pod(s) in different namespaces", strings.Join(here, ", "), len(there))
 }
 
-// needsVolumes tells whether a pod needs its volumes on its node. One that is being deleted does
+// needsVolumes reports whether a pod needs its volumes on its node. One that is being deleted does
 // until none of its containers runs.
 func needsVolumes(pod *corev1.Pod) bool {
 	switch {
@@ -142,7 +142,7 @@ func needsVolumes(pod *corev1.Pod) bool {
 	})
 }
 
-// sharable tells whether several nodes may have a volume.
+// sharable reports whether several nodes may have a volume.
 func sharable(volume *corev1.PersistentVolume) bool {
 	return slices.ContainsFunc(volume.Spec.AccessModes, func(m corev1.PersistentVolumeAccessMode) bool {
 		return m == corev1.ReadWriteMany || m == corev1.ReadOnlyMany

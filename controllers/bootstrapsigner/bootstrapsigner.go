@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	signed     = "kubeconfig"      // what is signed
+	signed     = "kubeconfig"      // the signed content
 	signature  = "jws-kubeconfig-" // and where the signatures are, by token ID
 	namePrefix = "bootstrap-token-"
 )
@@ -111,8 +111,8 @@ func (c *Controller) reconcile(ctx context.Context, client kubernetes.Interface,
 	return again, nil
 }
 
-// decide returns the data of the ConfigMap with a signature of each token that is for signing, and
-// without those of others; again is when the next token expires.
+// decide returns the ConfigMap's data with a signature of each signing token, and without other
+// signatures. again is when the next token expires.
 func decide(data map[string]string, secrets []*corev1.Secret, now time.Time) (next map[string]string, again time.Duration) {
 	content, ok := data[signed]
 	if !ok {

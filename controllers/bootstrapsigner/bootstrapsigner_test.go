@@ -29,7 +29,7 @@ func with(key, value string) func(*corev1.Secret) {
 	return func(s *corev1.Secret) { s.Data[key] = []byte(value) }
 }
 
-// The signature is what openssl makes of the same header, content and key:
+// The signature is openssl's for the same header, content and key:
 //
 //	printf %s "$header.$content" | openssl dgst -sha256 -hmac 0123456789abcdef -binary | basenc --base64url
 func TestSign(t *testing.T) {

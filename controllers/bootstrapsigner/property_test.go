@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// What was signed is signed again to the same, the order of the tokens is nothing, all other data
-// stays, and nothing changes until the time that was told.
+// A signed ConfigMap is signed again to the same content. The order of the tokens does not matter,
+// all other data stays, and nothing changes until the returned time.
 func TestDecideConverges(t *testing.T) {
 	for seed := range uint64(1000) {
 		r := rand.New(rand.NewPCG(seed, 1))

@@ -36,7 +36,7 @@ type Config struct {
 
 func (c Config) ownUser(name string) bool { return c.OwnUser != nil && c.OwnUser(name) }
 
-// CA tells what API servers are verified with.
+// CA provides the bundle that verifies API servers.
 type CA interface {
 	// PEM returns the bundle, and Changed a channel that is closed at its next change.
 	PEM() []byte

@@ -232,8 +232,8 @@ func TestRequestsAreCleanedUp(t *testing.T) {
 	})
 }
 
-// TestTheCAIsPublished: the bundle follows the CA, is put right when somebody changes it, and is
-// the only one of its signer.
+// TestTheCAIsPublished: the bundle follows the CA, is restored after a change by another client,
+// and is the only one of its signer.
 func TestTheCAIsPublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t,

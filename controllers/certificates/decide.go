@@ -14,7 +14,7 @@ import (
 	"github.com/barque/barque/internal/clusterusers"
 )
 
-// signing is what is to be done about a request by its signer: nothing when it is zero.
+// signing is the signer's decision about a request; the zero value does nothing.
 type signing struct {
 	template *x509.Certificate // to be signed
 	public   crypto.PublicKey
@@ -72,8 +72,7 @@ func templateOf(r *x509.CertificateRequest, usages []certificatesv1.KeyUsage, se
 	return t, nil
 }
 
-// validity tells from when to when a certificate is valid for which so many seconds were asked, or
-// none.
+// validity returns the validity of a certificate for the requested seconds, nil for the default.
 func validity(seconds *int32, now time.Time) (from, to time.Time) {
 	life := longest
 	if seconds != nil {
@@ -114,12 +113,12 @@ var extendedUsages = map[certificatesv1.KeyUsage]x509.ExtKeyUsage{
 	certificatesv1.UsageNetscapeSGC:     x509.ExtKeyUsageNetscapeServerGatedCrypto,
 }
 
-// approval is one way for a kubelet's request to be approved by itself: who asked must be allowed
-// to create that subresource of certificatesigningrequests.
+// approval is one way to approve a kubelet's request automatically: its user must have the right to
+// create that subresource of certificatesigningrequests.
 type approval struct{ subresource, message string }
 
-// decideApproval returns the ways that are open to a request, in order; none to one that is not a
-// kubelet's, or on which somebody has decided.
+// decideApproval returns the possible ways for a request, in order. A request that is not a
+// kubelet's, or is decided already, has none.
 func decideApproval(r *certificatesv1.CertificateSigningRequest, own func(name string) bool) []approval {
 	if len(r.Status.Certificate) > 0 || has(r, certificatesv1.CertificateApproved) || has(r, certificatesv1.CertificateDenied) ||
 		has(r, certificatesv1.CertificateFailed) || r.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName {
@@ -136,7 +135,7 @@ func decideApproval(r *certificatesv1.CertificateSigningRequest, own func(name s
 	return append(ways, approval{"nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."})
 }
 
-// reviewOf asks whether the user who made a request may have it approved in that way.
+// reviewOf returns the review of a requester's right to that way of approval.
 func reviewOf(r *certificatesv1.CertificateSigningRequest, way approval) *authorizationv1.SubjectAccessReview {
 	extra := make(map[string]authorizationv1.ExtraValue, len(r.Spec.Extra))
 	for k, v := range r.Spec.Extra {
@@ -150,8 +149,8 @@ func reviewOf(r *certificatesv1.CertificateSigningRequest, way approval) *author
 	}}
 }
 
-// askAgain is after how long a request that may not be approved is looked at again: somebody may
-// allow it. The older it is, the more seldom.
+// askAgain is the pause before an unapproved request is reviewed again: its user may get the right.
+// It grows with the request's age.
 func askAgain(r *certificatesv1.CertificateSigningRequest, now time.Time) time.Duration {
 	return min(max(now.Sub(r.CreationTimestamp.Time), time.Second), 15*time.Minute)
 }
@@ -163,7 +162,7 @@ const (
 	keepPodRequest = 15 * time.Minute
 )
 
-// expires tells when a request is to be deleted; zero for never.
+// expires returns when a request must be deleted; zero for never.
 func expires(r *certificatesv1.CertificateSigningRequest) time.Time {
 	var first time.Time
 	at := func(from time.Time, after time.Duration) {
@@ -192,7 +191,7 @@ func expires(r *certificatesv1.CertificateSigningRequest) time.Time {
 	return first
 }
 
-// endOf tells when a certificate in PEM ends; zero when it cannot be read.
+// endOf returns the end of a certificate in PEM; zero when it is unreadable.
 func endOf(data []byte) time.Time {
 	block, _ := pem.Decode(data)
 	if block == nil {

@@ -138,8 +138,7 @@ func TestWhatIsSigned(t *testing.T) {
 	}
 }
 
-// TestASigningIsDoneOnce: what a decision leads to needs no other decision, whatever the request
-// is.
+// TestASigningIsDoneOnce: the result of a decision needs no second decision, for any request.
 func TestASigningIsDoneOnce(t *testing.T) {
 	rng := mathrand.New(mathrand.NewPCG(1, 2))
 	ca := newAuthority(t, begin)
@@ -270,8 +269,8 @@ func TestHowLongRequestsAreKept(t *testing.T) {
 	}
 }
 
-// TestOneBundle: from whatever bundles there are, one plan leads to the one of the CA, and then
-// nothing is left to do.
+// TestOneBundle: one plan leads from any bundles to the CA's bundle, and then nothing is left to
+// do.
 func TestOneBundle(t *testing.T) {
 	rng := mathrand.New(mathrand.NewPCG(3, 4))
 	const ca, other = "the CA", "another CA"

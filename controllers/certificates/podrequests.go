@@ -14,8 +14,8 @@ import (
 )
 
 // NewPodRequestCleaner makes the controller that deletes PodCertificateRequests 15 minutes after
-// they were made, whatever became of them: by then the kubelet has its answer. It asks the factory
-// for the informer that it needs.
+// their creation, in any state: by then the kubelet has its answer. It requests its informer from
+// the factory.
 func NewPodRequestCleaner(cfg Config) (*Controller, error) {
 	requests := cfg.Informers.Certificates().V1().PodCertificateRequests()
 	informer, list := requests.Informer(), requests.Lister()

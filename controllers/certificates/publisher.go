@@ -24,8 +24,8 @@ import (
 const ServingSigner = "kubernetes.io/kube-apiserver-serving"
 
 // NewPublisher makes the controller that keeps one ClusterTrustBundle of the signer ServingSigner,
-// with the cluster's CA, and deletes all others of it. It asks the factory for the informer that it
-// needs.
+// with the cluster's CA. It deletes the signer's other bundles. It requests its informer from the
+// factory.
 func NewPublisher(cfg Config) (*Controller, error) {
 	if cfg.CA == nil || !bytes.Contains(cfg.CA.PEM(), []byte("-----BEGIN CERTIFICATE-----")) {
 		return nil, errors.New("controllers/certificates: CA holds no PEM certificate")
@@ -74,7 +74,7 @@ func NewPublisher(cfg Config) (*Controller, error) {
 	}}, nil
 }
 
-// bundles is what is to be done so that one bundle of the signer is there.
+// bundles has the changes that leave one bundle of the signer.
 type bundles struct {
 	create, update *certificatesv1.ClusterTrustBundle
 	delete         []*certificatesv1.ClusterTrustBundle
@@ -107,14 +107,14 @@ func decideBundles(known []*certificatesv1.ClusterTrustBundle, ca string) (plan 
 	return plan
 }
 
-// bundleName is that of upstream's publisher: the signer, and the beginning of the content's
+// bundleName is the name as in upstream's publisher: the signer, and the beginning of the content's
 // digest.
 func bundleName(ca string) string {
 	sum := sha256.Sum256([]byte(ca))
 	return fmt.Sprintf("%s:%x", strings.ReplaceAll(ServingSigner, "/", ":"), sum[:12])
 }
 
-// publish carries out a plan. It returns the version of what it has written last.
+// publish carries out a plan. It returns the version of its last write.
 func publish(ctx context.Context, client kubernetes.Interface, plan bundles, logger *slog.Logger) (version string, err error) {
 	api := client.CertificatesV1().ClusterTrustBundles()
 	var written *certificatesv1.ClusterTrustBundle

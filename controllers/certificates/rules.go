@@ -16,23 +16,23 @@ import (
 	"github.com/barque/barque/internal/clusterusers"
 )
 
-// How long certificates are valid: what kube-controller-manager does by default.
+// The validity of certificates, by kube-controller-manager's defaults.
 const (
 	longest  = 365 * 24 * time.Hour
 	shortest = 10 * time.Minute
-	// backdate is how far a certificate is dated back, for clocks that are behind. One that lives
-	// for less than short is not ended earlier for it.
+	// backdate is how far a certificate is dated back, for clocks that are behind. The end of a
+	// certificate with a life below short does not move with it.
 	backdate = 5 * time.Minute
 	short    = 8 * time.Hour
 )
 
-// ownNames begin the names by which servers of the cluster believe each other. Admission refuses
-// requests with them; should one be there all the same, it is not signed.
+// ownNames begin the names by which servers of the cluster trust each other. Admission refuses
+// requests with them. Should one exist, it is not signed.
 const ownNames = "barque:"
 
 const nodePrefix = "system:node:"
 
-// signerRules tell, for each signer that is served here, what is wrong with a request.
+// signerRules have, for each signer that is served here, the check of a request.
 var signerRules = map[string]func(*x509.CertificateRequest, []certificatesv1.KeyUsage) error{
 	certificatesv1.KubeAPIServerClientSignerName:        checkClient,
 	certificatesv1.KubeAPIServerClientKubeletSignerName: checkKubeletClient,

@@ -79,8 +79,8 @@ func NewApproving(cfg Config) (*Controller, error) {
 	}), nil
 }
 
-// NewCleaner makes the controller that deletes requests which nobody needs any more. It asks the
-// factory for the informer that it needs.
+// NewCleaner makes the controller that deletes requests without further use. It requests its
+// informer from the factory.
 func NewCleaner(cfg Config) (*Controller, error) {
 	return newRequests(cfg, "csrcleaner", 1, func(ctx context.Context, client kubernetes.Interface, r *certificatesv1.CertificateSigningRequest) (string, time.Duration, error) {
 		at := expires(r)
@@ -100,8 +100,8 @@ func NewCleaner(cfg Config) (*Controller, error) {
 	}), nil
 }
 
-// reconcile acts on a request. It returns the version that it has written, if it has, and after how
-// long it wants to see the request again although nothing happens.
+// reconcile acts on a request. It returns the version that it has written, if any, and the pause
+// until the next reconcile without an event.
 type reconcile func(ctx context.Context, client kubernetes.Interface, r *certificatesv1.CertificateSigningRequest) (version string, again time.Duration, err error)
 
 // newRequests makes a controller of CertificateSigningRequests.

@@ -1,5 +1,6 @@
-// Package claim decides whose an object is by controller reference and selector, and makes it so.
-// It is shared by the controllers that own pods, ReplicaSets or revisions through a label selector.
+// Package claim decides which objects belong to an owner, by controller reference and selector, and
+// writes the references. Controllers that own pods, ReplicaSets or revisions by a label selector
+// share it.
 package claim
 
 import (
@@ -24,10 +25,10 @@ type Owner struct {
 	Selector labels.Selector
 	// Read asks the API server, not a cache, for the owner as it is now.
 	Read func(ctx context.Context) (metav1.Object, error)
-	// May, unless it is nil, tells what can be the owner's at all, by its name for instance. What
-	// cannot is neither kept nor released.
+	// May, unless it is nil, reports whether an object can belong to the owner at all, such as by
+	// its name. Other objects are neither kept nor released.
 	May func(metav1.Object) bool
-	// Finalizers are added to what is adopted.
+	// Finalizers are added to adopted objects.
 	Finalizers []string
 }
 
@@ -44,13 +45,13 @@ func ReadBy[T metav1.Object](client interface {
 	}
 }
 
-// Patcher is a typed client of what is claimed.
+// Patcher is a typed client of the claimed objects.
 type Patcher[P any] interface {
 	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (P, error)
 }
 
-// Objects adopts and releases what an informer holds, for one reconcile of key, and returns all
-// that is the owner's afterwards. The informer needs the index of runtime.EnsureControllerIndex.
+// Objects adopts and releases objects of an informer, for one reconcile of key, and returns all
+// objects of the owner afterwards. The informer needs the index of runtime.EnsureControllerIndex.
 func Objects[T any, P runtime.Object[T]](ctx context.Context, loop *runtime.Loop, key runtime.Key, informer cache.SharedIndexInformer, owner Owner, client Patcher[P]) ([]P, error) {
 	owned, orphans, err := runtime.Controlled[T](informer, owner.GetNamespace(), owner.GetUID())
 	if err != nil {
@@ -70,16 +71,16 @@ func candidates[T any, P runtime.Object[T]](owner Owner, list []*T) []P {
 	return out
 }
 
-// plan says which objects an owner keeps, takes and lets go.
+// plan has the objects that an owner keeps, adopts and releases.
 type plan[T metav1.Object] struct {
 	keep    []T // owned and matching
-	adopt   []T // nobody's and matching
+	adopt   []T // without an owner, and matching
 	release []T // owned but no longer matching
 }
 
-// decide sorts objects. owned are those whose controller reference names the owner, orphans those
-// of its namespace without controller; others are never touched. An owner that is being deleted
-// takes and releases nothing; an object that is being deleted is not worth either.
+// decide sorts objects. owned have a controller reference to the owner; orphans are objects of its
+// namespace without a controller. Others are never touched. A terminating owner adopts and releases
+// nothing, and terminating objects are left alone.
 func decide[T metav1.Object](owner Owner, owned, orphans []T) plan[T] {
 	var p plan[T]
 	going := owner.GetDeletionTimestamp() != nil
@@ -102,8 +103,8 @@ func decide[T metav1.Object](owner Owner, owned, orphans []T) plan[T] {
 	return p
 }
 
-// act carries out a plan and returns all objects that are the owner's afterwards. wrote is told of
-// each write.
+// act carries out a plan and returns all objects of the owner afterwards. wrote receives each
+// write.
 func act[T metav1.Object](ctx context.Context, owner Owner, p plan[T], client Patcher[T], wrote func(T)) ([]T, error) {
 	patch := func(name string, data []byte) (T, error) {
 		return client.Patch(ctx, name, types.StrategicMergePatchType, data, metav1.PatchOptions{})

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Whatever there is: after one plan nothing is left to adopt or to release, what is the owner's
-// matches, and an owner that goes, as an object that goes, is left as it is.
+// From any state, after one plan nothing is left to adopt or release, and all objects of the owner
+// match. A terminating owner or object is left as it is.
 func TestDecideConverges(t *testing.T) {
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 1))

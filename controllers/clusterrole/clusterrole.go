@@ -56,7 +56,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	return t.loop.Run(ctx)
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client kubernetes.Interface
@@ -130,8 +130,8 @@ func aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.Po
 	return rules, nil
 }
 
-// textOf is the same for equal rules only. Spaces are allowed in what rules list, so the text that
-// their type gives would take one entry with a space for two.
+// textOf is the same for equal rules only. Rules may list entries with spaces, so the text of the
+// type itself would confuse one entry with two.
 func textOf(r *rbacv1.PolicyRule) string {
 	return fmt.Sprintf("%q %q %q %q %q", r.Verbs, r.APIGroups, r.Resources, r.ResourceNames, r.NonResourceURLs)
 }

@@ -65,8 +65,8 @@ func TestAggregates(t *testing.T) {
 	})
 }
 
-// The validation of roles allows spaces in what a rule lists. A rule with one is not taken for
-// another with two entries.
+// The validation of roles allows spaces in the entries of rules. A rule with such an entry differs
+// from one with two entries.
 func TestRulesThatReadAlikeAreAllAggregated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		admin := role("admin", "")

@@ -1,8 +1,12 @@
-// Package controllertest is an in-memory API for the tests of the controllers: client-go's object
-// tracker with what controllers rely on and it lacks: comparable resourceVersions, watches that
-// lose nothing, conflicts, UIDs, generated names, generations, status subresources that do not
-// touch the spec (but may touch labels and annotations) and the other way round, graceful deletion
-// of pods, deletion of collections, and namespaces that are finalized. Only tests import it.
+// Package controllertest is an in-memory API for the tests of the controllers. It adds to
+// client-go's object tracker the behaviour that controllers rely on:
+//   - comparable resourceVersions, watches without losses, conflicts, UIDs, generated names, and
+//     generations;
+//   - status subresources that do not touch the spec (but may touch labels and annotations), and
+//     the other way round;
+//   - graceful deletion of pods, deletion of collections, and finalization of namespaces.
+//
+// Only tests import it.
 package controllertest
 
 import (
@@ -35,7 +39,7 @@ import (
 type Cluster struct {
 	Client    *fake.Clientset
 	Informers informers.SharedInformerFactory
-	// Collected tells that a garbage collector runs: foreground and orphan deletions wait for it.
+	// Collected means that a garbage collector runs: foreground and orphan deletions wait for it.
 	Collected bool
 
 	tracker *Tracker
@@ -313,7 +317,7 @@ func (c *Cluster) finalize(action clienttesting.Action) (bool, kruntime.Object, 
 	return true, next, c.tracker.Delete(a.GetResource(), "", next.Name)
 }
 
-// held tells of an object that goes when somebody lets it.
+// held reports whether an object stays until its finalizers are removed.
 func held(obj metav1.Object) bool {
 	ns, ok := obj.(*corev1.Namespace)
 	return len(obj.GetFinalizers()) > 0 || ok && len(ns.Spec.Finalizers) > 0
@@ -372,8 +376,8 @@ func onNode(obj kruntime.Object) bool {
 	return spec.IsValid() && spec.FieldByName("NodeName").String() != ""
 }
 
-// Start starts the informers, waits until they are warm, and runs a routine until the test ends or
-// the returned function is called, which waits for it.
+// Start starts the informers, waits until they have synced, and runs a routine until the test ends.
+// The returned function ends it earlier and waits for it.
 func (c *Cluster) Start(run func(ctx context.Context, client kubernetes.Interface) error) (stop func()) {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

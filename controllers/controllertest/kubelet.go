@@ -10,9 +10,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// RunPods plays scheduler and kubelet on one node until the test ends: pods get the node, or the
-// one that their affinity names, run and become ready if ready says so, and are gone once their
-// deletion was asked for. Call it before Start.
+// RunPods simulates scheduler and kubelet on one node until the test ends. Pods get the node, or
+// the one in their affinity. They run, become ready if ready returns true, and are gone after their
+// deletion is requested. Call it before Start.
 func (c *Cluster) RunPods(node string, ready func(*corev1.Pod) bool) {
 	c.t.Helper()
 	queue := make(chan *corev1.Pod, 10000)

@@ -15,13 +15,13 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// Tracker is client-go's object tracker with the watches of a real API server: one that begins at
-// the resourceVersion of a listing brings everything that happened since, and one that is slow
-// loses nothing. client-go's own forgets the deletions between an informer's first listing and its
-// watch, and panics when a watcher is a hundred events behind; both happen on a busy machine.
+// Tracker is client-go's object tracker with the watches of a real API server. A watch that begins
+// at the resourceVersion of a list brings every later event, and a slow watch loses none.
+// client-go's own tracker forgets deletions between an informer's first list and its watch. It
+// panics when a watcher is a hundred events behind. Both happen on a busy machine.
 //
-// As there, all resources share one revision: what an object, a listing and a watch of different
-// ones have as their resourceVersion can be compared.
+// As in the API, all resources share one revision: the resourceVersions of objects, lists and
+// watches of different resources are comparable.
 //
 // All changes must be made through it.
 type Tracker struct {
@@ -47,8 +47,8 @@ type event struct {
 	at int64
 }
 
-// Beginning is the revision before the first object: that of a listing with which a test makes an
-// informer late. A watch from it brings what has happened since the first look at the resource.
+// Beginning is the revision before the first object. A test lists at it to make an informer late. A
+// watch from it brings all events since the first use of the resource.
 const Beginning = "1000"
 
 var beginning, _ = strconv.ParseInt(Beginning, 10, 64)
@@ -63,8 +63,8 @@ func NewTracker(scheme clienttesting.ObjectScheme, decoder kruntime.Decoder) *Tr
 // next returns the revision of an object that is about to be written.
 func (t *Tracker) next() int64 { return t.revision.Add(1) }
 
-// Serve makes a fake client read, write and watch the tracker's objects. What is prepended to the
-// client later comes first.
+// Serve makes a fake client read, write and watch the tracker's objects. Reactors that are
+// prepended later come first.
 func (t *Tracker) Serve(client *clienttesting.Fake) {
 	client.PrependReactor("*", "*", clienttesting.ObjectReaction(t))
 	client.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
@@ -91,7 +91,7 @@ func (t *Tracker) of(gvr schema.GroupVersionResource) (*stream, error) {
 	return s, nil
 }
 
-// change makes one change, and adds what it did to the streams.
+// change makes one change, and adds its events to the streams.
 func (t *Tracker) change(do func() error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -116,7 +116,7 @@ func (t *Tracker) drain(s *stream) {
 }
 
 // dated finds the revision of an event: the object's, if its writer gave it the newest one. A
-// deletion has one of its own.
+// deletion has a revision of its own.
 func (t *Tracker) dated(e watch.Event) event {
 	at := t.revision.Load()
 	m, err := meta.Accessor(e.Object)
@@ -211,7 +211,7 @@ func (w *watcher) run() {
 	}
 }
 
-// news returns what the watcher has not seen, and what is closed when there is more.
+// news returns the unseen events, and a channel that is closed when there are more.
 func (w *watcher) news() ([]event, <-chan struct{}) {
 	w.tracker.mu.Lock()
 	defer w.tracker.mu.Unlock()

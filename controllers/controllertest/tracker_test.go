@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// What happens between an informer's listing and its watch is not lost, and a watcher may be slow.
+// Events between an informer's list and its watch are not lost, and a watcher may be slow.
 func TestWatchFromListing(t *testing.T) {
 	c := New(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "was"}})
 	client := c.Client.CoreV1().ConfigMaps("a")

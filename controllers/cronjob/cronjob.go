@@ -1,11 +1,11 @@
-// Package cronjob makes the Jobs of CronJobs at their times, and deletes those beyond the history
-// that is to be kept.
+// Package cronjob makes the Jobs of CronJobs at their times, and deletes the Jobs beyond the
+// history limits.
 //
-// All choices are made by decide. Nothing is kept in memory: a time that has passed while nobody
-// led is made up for by the next leader, unless the deadline for starting has passed.
+// All choices are made by decide. Nothing is kept in memory: a new leader makes up for a time that
+// passed without a leader, unless the starting deadline has passed.
 //
 // A Job of a time may be made, end and be deleted before a new leader's informer shows the status
-// that says so. So a leader acts for a CronJob only when it has seen it as the API server has it.
+// that records it. So a leader acts for a CronJob only after it has read it from the API server.
 package cronjob
 
 import (
@@ -67,7 +67,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	return t.loop.Run(ctx)
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client   kubernetes.Interface
@@ -76,8 +76,8 @@ type term struct {
 	seen     runtime.Seen
 }
 
-// current reports whether the informer shows a CronJob as the leader before has left it. It asks
-// the API server until that is so, and not again.
+// current reports whether the informer shows the last leader's state of a CronJob. It asks the API
+// server until that is so, and then no more.
 func (t *term) current(ctx context.Context, c *batchv1.CronJob) (bool, error) {
 	if t.seen.Has(c.UID) {
 		return true, nil
@@ -120,8 +120,8 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	return p.again, errors.Join(err, t.writeStatus(ctx, key, c, p))
 }
 
-// behind reports whether the informer lacks a job that the status calls active and that is there:
-// the leader before may have made it a moment ago.
+// behind reports whether the informer lacks an existing job that the status lists as active: the
+// last leader may have made it a moment ago.
 func (t *term) behind(ctx context.Context, c *batchv1.CronJob, children []*batchv1.Job) (bool, error) {
 	shown := map[string]bool{}
 	for _, j := range children {
@@ -143,7 +143,7 @@ func (t *term) behind(ctx context.Context, c *batchv1.CronJob, children []*batch
 	return false, nil
 }
 
-// act carries a plan out. What it makes goes into the plan's status.
+// act carries a plan out. Jobs that it makes go into the plan's status.
 func (t *term) act(ctx context.Context, key runtime.Key, c *batchv1.CronJob, p *plan) error {
 	for _, e := range p.events {
 		t.recorder.Event(c, e.kind, e.reason, e.message)

@@ -64,7 +64,7 @@ func TestHoursOfACronJob(t *testing.T) {
 		if n := len(list()); n != 1 || len(get().Status.Active) != 1 {
 			t.Fatalf("%d jobs at the first time, status %+v", n, get().Status)
 		}
-		// It runs on while the next two times pass, and nobody leads during the second of them.
+		// It runs on over the next two times, and during the second there is no leader.
 		time.Sleep(10 * time.Minute)
 		stop()
 		time.Sleep(10 * time.Minute)

@@ -20,9 +20,9 @@ import (
 // slack is how long after a time of the schedule the next look comes.
 const slack = 100 * time.Millisecond
 
-// plan is what to do about one CronJob, in this order.
+// plan has the changes for one CronJob, in this order.
 type plan struct {
-	expired []*batchv1.Job // finished ones beyond the history limits
+	expired []*batchv1.Job // finished jobs beyond the history limits
 	replace []*batchv1.Job // running ones that give way to create
 	create  *batchv1.Job
 	due     time.Time // when create was to start
@@ -44,8 +44,8 @@ func (p *plan) note(reason, format string, args ...any) {
 
 // decide compares the jobs of a CronJob with its schedule. children are all jobs that it controls.
 //
-// However many times have been missed, the last of them is the one that counts. A job's name says
-// which time it is for, so that no time has two, whatever is forgotten between two looks.
+// Of several missed times only the last counts. A job's name has its time in it, so that no time
+// has two jobs, even if the memory between two reconciles is lost.
 func decide(c *batchv1.CronJob, children []*batchv1.Job, now time.Time) plan {
 	p := plan{status: *c.Status.DeepCopy()}
 	follow(&p, children)
@@ -88,7 +88,7 @@ func decide(c *batchv1.CronJob, children []*batchv1.Job, now time.Time) plan {
 	return p
 }
 
-// view is what start looks at.
+// view is the input of start.
 type view struct {
 	cron     *batchv1.CronJob
 	children []*batchv1.Job
@@ -148,7 +148,7 @@ func beginning(c *batchv1.CronJob, schedule cron.Schedule, now time.Time) time.T
 	return since
 }
 
-// follow brings what the status says of the jobs up to date.
+// follow updates the jobs in the status.
 func follow(p *plan, children []*batchv1.Job) {
 	there := map[types.UID]*batchv1.Job{}
 	for _, j := range children {
@@ -173,7 +173,7 @@ func follow(p *plan, children []*batchv1.Job) {
 			if t := j.Status.CompletionTime; t != nil && (p.status.LastSuccessfulTime == nil || t.After(p.status.LastSuccessfulTime.Time)) {
 				p.status.LastSuccessfulTime = t.DeepCopy()
 			}
-		// One that was made and then forgotten. What users made by hand has no time.
+		// A job that was made and is missing from the status. Jobs that users made have no time.
 		case how == "" && j.Annotations[batchv1.CronJobScheduledTimestampAnnotation] != "" && activeIn(&p.status, j.UID) < 0:
 			p.status.Active = append(p.status.Active, refTo(j))
 		}

@@ -162,7 +162,7 @@ func TestJobsOfATime(t *testing.T) {
 	}
 }
 
-// latest finds what going through all times finds, also through the changes of summer time.
+// latest finds the same time as a walk over all times, also over changes of summer time.
 func TestLatest(t *testing.T) {
 	schedules := []string{"* * * * *", "*/7 * * * *", "30 2 * * *", "0 0 1 * *", "15 3 29 2 *", "0 */6 * * 1-5", "@hourly", "@every 7m", "TZ=Europe/Berlin 30 2 * * *", "TZ=America/New_York */30 1-2 * * 0"}
 	for seed := range uint64(300) {
@@ -185,8 +185,8 @@ func TestLatest(t *testing.T) {
 	}
 }
 
-// Whatever is forgotten between two looks, no time has two jobs, and with Forbid and Replace no two
-// run at a time; a look right after a look asks for nothing.
+// Without any memory between two reconciles, no time has two jobs, and with Forbid and Replace no
+// two run at once. A second reconcile changes nothing.
 func TestNoTimeHasTwoJobs(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 9))

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	_ "time/tzdata" // zones must not depend on what the machine has
+	_ "time/tzdata" // time zones must not depend on the machine
 
 	"github.com/robfig/cron/v3"
 	batchv1 "k8s.io/api/batch/v1"

@@ -1,9 +1,9 @@
-// Package daemonset keeps one pod of each DaemonSet on every node that it is for, and replaces the
-// pods of older templates node by node.
+// Package daemonset keeps one pod of each DaemonSet on every fitting node, and replaces the pods of
+// older templates node by node.
 //
 // All choices are made by decide. The scheduler binds the pods: each is made for one node, by node
 // affinity. The templates are kept as ControllerRevisions (package history), whose hash the pods
-// have as a label. Only how long a failed pod stays is kept in memory.
+// have as a label. Only the time that a failed pod stays is kept in memory.
 package daemonset
 
 import (
@@ -84,7 +84,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	return t.loop.Run(ctx)
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client  kubernetes.Interface
@@ -95,7 +95,7 @@ type term struct {
 	stays   stays
 }
 
-// matching tells which DaemonSets may adopt a pod.
+// matching returns the DaemonSets that may adopt a pod.
 func (t *term) matching(pod *corev1.Pod, going bool) []runtime.Key {
 	if going {
 		return nil
@@ -112,7 +112,7 @@ func (t *term) matching(pod *corev1.Pod, going bool) []runtime.Key {
 	return keys
 }
 
-// onNode wakes all DaemonSets when a node comes, goes, or changes in what they look at.
+// onNode wakes all DaemonSets when a node comes, goes, or changes in the fields they read.
 func (t *term) onNode(old, now *corev1.Node) []runtime.Key {
 	if old != nil && now != nil && equality.Semantic.DeepEqual(old.Labels, now.Labels) && equality.Semantic.DeepEqual(old.Spec.Taints, now.Spec.Taints) {
 		return nil
@@ -133,8 +133,8 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	if apierrors.IsNotFound(err) {
 		return 0, nil
 	}
-	// The history of one that is being deleted may be gone before its pods: nothing can be told
-	// then.
+	// The revisions of a terminating set may be deleted before its pods: its pods cannot be
+	// compared then.
 	if err != nil || set.DeletionTimestamp != nil {
 		return 0, err
 	}

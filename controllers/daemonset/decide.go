@@ -17,7 +17,7 @@ import (
 // burst bounds how many pods one look at a DaemonSet creates or deletes.
 const burst = 250
 
-// observed is what decide knows about one DaemonSet.
+// observed is the input of decide about one DaemonSet.
 type observed struct {
 	set   *appsv1.DaemonSet
 	nodes []*corev1.Node
@@ -27,7 +27,7 @@ type observed struct {
 	wait func(node string) time.Duration
 }
 
-// plan is what to do about one DaemonSet.
+// plan has the changes for one DaemonSet.
 type plan struct {
 	create []string // nodes
 	delete []*corev1.Pod
@@ -47,17 +47,17 @@ func (p *plan) soon(d time.Duration) {
 	}
 }
 
-// view is what decide works out from what it observes.
+// view is decide's input, with derived data.
 type view struct {
 	observed
 	now   time.Time
-	here  map[string][]*corev1.Pod // by node, the oldest first; those that have ended and go left out
+	here  map[string][]*corev1.Pod // by node, the oldest first; without pods that have ended or are terminating
 	fits  map[string]fit
 	names []string // of the nodes, sorted
 }
 
-// decide takes one step: it gives each node its pod, or, when every node has what it needs,
-// replaces pods of older templates within the limits of the strategy.
+// decide takes one step. It gives each node its pod. When every node has its pod, it replaces pods
+// of older templates within the limits of the strategy.
 func decide(o observed, now time.Time) (plan, error) {
 	v := look(o, now)
 	p := plan{status: v.status()}
@@ -122,7 +122,7 @@ func (v *view) manage(p *plan) {
 			}
 		}
 	}
-	// Pods for nodes that are gone are never bound, and nobody else deletes them.
+	// A pod for a deleted node is never bound, and no other controller deletes it.
 	for node, here := range v.here {
 		if _, exists := v.fits[node]; exists {
 			continue
@@ -136,8 +136,9 @@ func (v *view) manage(p *plan) {
 	slices.SortStableFunc(p.delete, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// unended returns the pods of a node that run or will, and has those deleted that have ended: they
-// are never meant to. A node that keeps refusing its pod gets the next one later each time.
+// unended returns the pods of a node that run or will run. It deletes the pods that have ended,
+// because a DaemonSet's pods must not end. A node that keeps refusing its pod gets the next one
+// later each time.
 func (v *view) unended(p *plan, node string) []*corev1.Pod {
 	var out []*corev1.Pod
 	for _, pod := range v.here[node] {

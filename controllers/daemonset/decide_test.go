@@ -194,8 +194,8 @@ func TestStays(t *testing.T) {
 	}
 }
 
-// A rollout ends with one new pod on every node, never has more pods down or up than it may, and
-// then asks for nothing more.
+// A rollout ends with one new pod on every node, and then does nothing more. It never has more pods
+// down or up than allowed.
 func TestRolloutProperties(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 3))

@@ -10,8 +10,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// fit tells whether a node should have a pod: run that it should get one, keep that it may keep the
-// one that it has.
+// fit is whether a node should have a pod: run means that it should get one, keep that it may keep
+// an existing one.
 type fit struct{ run, keep bool }
 
 func fitOf(spec *corev1.PodSpec, node *corev1.Node, affinity nodeaffinity.RequiredNodeAffinity, tolerations []corev1.Toleration) fit {
@@ -32,8 +32,8 @@ func fitOf(spec *corev1.PodSpec, node *corev1.Node, affinity nodeaffinity.Requir
 	}
 }
 
-// withDefaults adds what the pods of every DaemonSet tolerate: they belong to their node in good
-// times and bad.
+// withDefaults adds the tolerations of every DaemonSet's pods, which stay on their node under any
+// condition.
 func withDefaults(tolerations []corev1.Toleration, hostNetwork bool) []corev1.Toleration {
 	type taint struct {
 		key    string

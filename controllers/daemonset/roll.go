@@ -60,7 +60,7 @@ func (v *view) pair(node string) (newest, old *corev1.Pod, ok bool) {
 }
 
 // rollByDeletion deletes old pods, as many as may be unavailable; manage replaces them. Old pods
-// that are unavailable already may always go: nothing is lost with them.
+// that are unavailable already can always be deleted.
 func (v *view) rollByDeletion(p *plan, most int) {
 	unavailable := 0
 	var candidates []*corev1.Pod
@@ -83,8 +83,8 @@ func (v *view) rollByDeletion(p *plan, most int) {
 	p.delete = append(p.delete, candidates[:min(len(candidates), max(0, most-unavailable))]...)
 }
 
-// rollBySurge creates new pods beside the old ones, as many as may be too much; the old one goes
-// when the new one is available. Where the old one is unavailable a new one is always created.
+// rollBySurge creates new pods beside the old ones, within the surge. The old pod is deleted when
+// the new one is available. An unavailable old pod always gets a new one.
 func (v *view) rollBySurge(p *plan, most, desired int) {
 	surging, available := 0, 0
 	var candidates []string

@@ -8,8 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// How long a failed pod stays before it is replaced, doubled each time that the same node fails the
-// same generation. A kubelet that refuses a pod would else be asked again at once, for ever.
+// How long a failed pod stays before it is replaced. The time doubles each time that the same node
+// fails the same generation. Otherwise a kubelet that refuses a pod would get it again at once, for
+// ever.
 const (
 	minStay = time.Second
 	maxStay = 15 * time.Minute

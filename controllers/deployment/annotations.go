@@ -61,8 +61,8 @@ func inherit(set, deployment map[string]string, revision int64) map[string]strin
 	return out
 }
 
-// withSizes returns annotations with the Deployment's size at the time of the last scaling, from
-// which a later change of its size is told apart from a rollout.
+// withSizes returns annotations with the Deployment's size at the time of the last scaling. A later
+// change of its size is thereby distinguished from a rollout.
 func withSizes(annotations map[string]string, desired, most int32) map[string]string {
 	out := maps.Clone(annotations)
 	if out == nil {

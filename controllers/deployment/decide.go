@@ -9,7 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// observed is what decide knows about one Deployment.
+// observed is the input of decide about one Deployment.
 type observed struct {
 	deployment *appsv1.Deployment
 	sets       []*appsv1.ReplicaSet // all that it controls
@@ -18,7 +18,7 @@ type observed struct {
 	unfinished map[*appsv1.ReplicaSet]int
 }
 
-// plan is what to do about one Deployment. Its ReplicaSets are copies, ready to be written.
+// plan has the changes for one Deployment. Its ReplicaSets are copies, ready to be written.
 type plan struct {
 	create *appsv1.ReplicaSet
 	update []change
@@ -35,8 +35,8 @@ type change struct {
 	from int32 // its size before
 }
 
-// decide takes one step towards what the Deployment wants. It is called again whenever something
-// it looks at has changed.
+// decide takes one step towards the Deployment's spec. It is called again whenever its input has
+// changed.
 func decide(o observed, now time.Time) plan {
 	d := o.deployment
 	newest, old := findNewest(d, o.sets)
@@ -102,7 +102,7 @@ func resized(l limits, sets []*appsv1.ReplicaSet) bool {
 	return false
 }
 
-// emptied scales all old ReplicaSets to nothing; clear tells that none of their pods is left.
+// emptied scales all old ReplicaSets to zero; clear means that none of their pods is left.
 func emptied(old []*appsv1.ReplicaSet, unfinished map[*appsv1.ReplicaSet]int) (want sizes, clear bool) {
 	want, clear = currentSizes(old), true
 	for _, set := range old {
@@ -134,7 +134,7 @@ func changes(d *appsv1.Deployment, l limits, want sizes, newest *appsv1.ReplicaS
 		c.set.Annotations, c.set.Spec.Replicas, c.set.Spec.MinReadySeconds = annotations, &size, minReady
 		out = append(out, c)
 	}
-	// Growing comes first: it is what users wait for. Then by name, for a stable order.
+	// Growing comes first, because users wait for it. Then by name, for a stable order.
 	slices.SortFunc(out, func(a, b change) int {
 		if c := cmp.Compare(a.by(), b.by()); c != 0 {
 			return -c

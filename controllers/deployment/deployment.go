@@ -1,10 +1,10 @@
-// Package deployment rolls Deployments out: it keeps one ReplicaSet per pod template, moves
-// replicas from the old ones to the newest within the limits of the strategy, and reports its
+// Package deployment rolls Deployments out. It keeps one ReplicaSet per pod template, and moves
+// replicas from the old ones to the newest within the limits of the strategy. It reports its
 // progress in the status.
 //
 // All choices are made by decide, one step at a time, from the informers' view. The steps are small
 // enough for a new leader to continue from any of them. Nothing about a rollout is kept in memory:
-// revisions and sizes live in the ReplicaSets' annotations.
+// revisions and sizes are in the ReplicaSets' annotations.
 package deployment
 
 import (
@@ -80,7 +80,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	return t.loop.Run(ctx)
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client   kubernetes.Interface
@@ -89,7 +89,7 @@ type term struct {
 	fresh    pods.Fresh
 }
 
-// matching tells which Deployments may adopt a ReplicaSet.
+// matching returns the Deployments that may adopt a ReplicaSet.
 func (t *term) matching(set *appsv1.ReplicaSet, going bool) []runtime.Key {
 	if going {
 		return nil
@@ -155,7 +155,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	return p.again, t.act(ctx, key, d, p)
 }
 
-// observe gathers what decide wants to know, adopting and releasing ReplicaSets on the way.
+// observe gathers the input of decide. It adopts and releases ReplicaSets before.
 func (t *term) observe(ctx context.Context, key runtime.Key, d *appsv1.Deployment, owner claim.Owner) (observed, error) {
 	sets, err := claim.Objects(ctx, t.loop, key, t.sets, owner, t.client.AppsV1().ReplicaSets(d.Namespace))
 	if err != nil {
@@ -198,8 +198,8 @@ func (t *term) act(ctx context.Context, key runtime.Key, d *appsv1.Deployment, p
 	return errors.Join(append(errs, t.writeStatus(ctx, key, d, p.status, p.revision))...)
 }
 
-// create makes the newest ReplicaSet. When its name is taken by one with another template, the
-// collision count is raised, which gives it another name at the next look.
+// create makes the newest ReplicaSet. If a set with another template has its name, the collision
+// count rises, which changes the name at the next reconcile.
 func (t *term) create(ctx context.Context, key runtime.Key, d *appsv1.Deployment, p *plan) error {
 	made, err := t.client.AppsV1().ReplicaSets(d.Namespace).Create(ctx, p.create, metav1.CreateOptions{})
 	switch {
@@ -244,7 +244,7 @@ func (t *term) update(ctx context.Context, key runtime.Key, d *appsv1.Deployment
 	return nil
 }
 
-// scaled tells the users about a change of size.
+// scaled writes an event about a change of size.
 func (t *term) scaled(d *appsv1.Deployment, set *appsv1.ReplicaSet, from int32) {
 	to := replicasOf(set)
 	switch {

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// stepper carries out the plans for a Deployment, and makes its ReplicaSets as large and as
-// available as they should be.
+// stepper carries out the plans for a Deployment, and makes its ReplicaSets' pods exist and become
+// available.
 type stepper struct {
 	d     *appsv1.Deployment
 	sets  []*appsv1.ReplicaSet
@@ -24,7 +24,7 @@ type stepper struct {
 	count int
 }
 
-// step takes one plan, and tells whether it wrote anything.
+// step takes one plan, and reports whether it wrote anything.
 func (w *stepper) step() (wrote bool) {
 	unfinished := map[*appsv1.ReplicaSet]int{}
 	p := decide(observed{deployment: w.d, sets: w.sets, unfinished: unfinished}, w.now)
@@ -60,9 +60,8 @@ func (w *stepper) step() (wrote bool) {
 	return wrote
 }
 
-// Whatever a user changes, and in the middle of whatever: a Deployment comes to rest, with one
-// ReplicaSet of its template that has all pods, no more of the others than the history wants, and
-// nothing more to write.
+// After any changes, at any moment, a Deployment comes to rest. One ReplicaSet of its template has
+// all pods, there are no more others than the history limit, and nothing is left to write.
 func TestDecideConverges(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 5))

@@ -38,7 +38,7 @@ func limitsOf(d *appsv1.Deployment) limits {
 func share(v *intstr.IntOrString, of int32, up bool) int32 {
 	n, err := intstr.GetScaledValueFromIntOrPercent(intstr.ValueOrDefault(v, intstr.FromInt32(0)), int(of), up)
 	if err != nil {
-		return 0 // validation refuses what does not parse
+		return 0 // validation refuses an invalid value
 	}
 	return int32(max(0, n))
 }
@@ -75,8 +75,8 @@ func replicasOf(set *appsv1.ReplicaSet) int32 {
 	return *set.Spec.Replicas
 }
 
-// availableOf never counts a pod that the ReplicaSet has already been told to give up: its status
-// may be of before that.
+// availableOf does not count pods above the ReplicaSet's new size: its status may be older than its
+// scaling.
 func availableOf(set *appsv1.ReplicaSet, size int32) int32 {
 	if set == nil {
 		return 0
@@ -97,8 +97,8 @@ func roll(l limits, newest *appsv1.ReplicaSet, old []*appsv1.ReplicaSet) (s size
 	for _, set := range old {
 		available += availableOf(set, s[set])
 	}
-	// Pods that are not available serve nobody: they go first, as far as the new ones that are
-	// still coming up leave room.
+	// Unavailable pods serve no traffic. They go first, as far as the new pods that are still
+	// starting leave room.
 	room := s.total() + newSize - l.least() - (newSize - availableOf(newest, newSize))
 	ordered := oldestFirst(old)
 	for _, set := range ordered {
@@ -124,9 +124,9 @@ func grow(l limits, size, old int32) int32 {
 	return size + max(0, min(l.most()-size-old, l.desired-size))
 }
 
-// rescale spreads a change of the Deployment's size over its ReplicaSets in the middle of a
-// rollout, in proportion to what each has, so that the share of the old and the new stays. It
-// returns nil for newest when it does not exist.
+// rescale spreads a change of the Deployment's size over its ReplicaSets during a rollout, in
+// proportion to their sizes. So the ratio of old and new stays. It returns nil for newest when it
+// does not exist.
 func rescale(l limits, deployed int32, newest *appsv1.ReplicaSet, old []*appsv1.ReplicaSet, rolling bool) sizes {
 	all := slices.Clone(old)
 	if newest != nil {

@@ -45,8 +45,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// A rollout that is stepped from any state, with pods that come up and die at random, keeps its
-// limits at every step and ends.
+// A rollout from any state, with pods that start and die at random, keeps its limits at every step
+// and ends.
 func TestRollProperties(t *testing.T) {
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 2))
@@ -126,7 +126,7 @@ func totalAvailable(newest *appsv1.ReplicaSet, old []*appsv1.ReplicaSet) int32 {
 }
 
 func TestRollDoesNotTrustStaleAvailability(t *testing.T) {
-	// The old one was told to give up two of its pods; its status still counts them.
+	// The old set was scaled down by two pods; its status still counts them.
 	old := rs("old", 2, 4)
 	want, size := roll(limits{desired: 4, surge: 1, unavailable: 2}, rs("new", 3, 0), []*appsv1.ReplicaSet{old})
 	if want[old] != 2 || size != 3 {

@@ -15,8 +15,8 @@ import (
 
 var kind = appsv1.SchemeGroupVersion.WithKind("Deployment")
 
-// templateHash names a template. Two templates of one Deployment that have the same hash are told
-// apart by the collision count, which the controller raises when it meets that.
+// templateHash names a template. When two templates of one Deployment have the same hash, the
+// controller raises the collision count, which changes the hash.
 func templateHash(t *corev1.PodTemplateSpec, collisions *int32) string {
 	h := fnv.New32a()
 	// Go's encoding is the same for the same template: struct fields in order, map keys sorted.
@@ -38,8 +38,8 @@ func sameTemplate(a, b *corev1.PodTemplateSpec) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// findNewest splits the ReplicaSets of a Deployment into the one that has its current template (the
-// oldest of several) and the others.
+// findNewest splits a Deployment's ReplicaSets into the one with its current template (the oldest
+// of several) and the others.
 func findNewest(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) (newest *appsv1.ReplicaSet, old []*appsv1.ReplicaSet) {
 	for _, set := range oldestFirst(sets) {
 		if newest == nil && sameTemplate(&set.Spec.Template, &d.Spec.Template) {

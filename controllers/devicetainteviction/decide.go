@@ -12,7 +12,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 )
 
-// cluster is what an eviction is decided from.
+// cluster is the input for evictions.
 type cluster struct {
 	// claim returns a claim, nil when there is none.
 	claim func(namespace, name string) *resourcev1.ResourceClaim
@@ -44,7 +44,7 @@ func (e *eviction) merge(o *eviction) *eviction {
 	return out
 }
 
-// evictionOf tells when a pod must go, nil when it may stay.
+// evictionOf returns when a pod must go, nil when it may stay.
 func (c *cluster) evictionOf(pod *corev1.Pod) (e *eviction) {
 	if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil {
 		return nil
@@ -66,7 +66,7 @@ func (c *cluster) evictionOf(pod *corev1.Pod) (e *eviction) {
 	return e
 }
 
-// evictionFrom tells when the users of a device must go.
+// evictionFrom returns when the users of a device must go.
 func (c *cluster) evictionFrom(r *resourcev1.DeviceRequestAllocationResult) (e *eviction) {
 	if device := deviceOf(c.slices(r.Driver, r.Pool), r.Device); device != nil {
 		for _, taint := range device.Taints {
@@ -81,8 +81,8 @@ func (c *cluster) evictionFrom(r *resourcev1.DeviceRequestAllocationResult) (e *
 	return e
 }
 
-// untolerated is the eviction by one taint, nil when it evicts nobody or is tolerated for ever. Of
-// several tolerations the shortest counts.
+// untolerated is the eviction by one taint. It is nil when the taint evicts no pod or is tolerated
+// for ever. Of several tolerations the shortest counts.
 func untolerated(r *resourcev1.DeviceRequestAllocationResult, taint resourcev1.DeviceTaint, rule types.UID) *eviction {
 	if taint.Effect != resourcev1.DeviceTaintEffectNoExecute {
 		return nil
@@ -133,7 +133,7 @@ func deviceOf(list []*resourcev1.ResourceSlice, name string) *resourcev1.Device 
 	return nil
 }
 
-// matches tells whether a rule is about a device. One without a selector is about none.
+// matches reports whether a rule is about a device. One without a selector is about none.
 func matches(rule *resourcev1.DeviceTaintRule, driver, pool, device string) bool {
 	s := rule.Spec.DeviceSelector
 	return s != nil && fits(s.Driver, driver) && fits(s.Pool, pool) && fits(s.Device, device)

@@ -97,7 +97,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	t := &term{Controller: c, client: client, recorder: recorder, waiting: sets.New[types.UID](), evicted: map[types.UID]int64{}}
 	t.podLoop = runtime.NewLoop("devicetainteviction", c.cfg.Workers, c.cfg.Logger, t.reconcilePod)
 	t.ruleLoop = runtime.NewLoop("devicetaintrule", 1, c.cfg.Logger, t.reconcileRule)
-	// Rules are told of first: their first condition comes before the first eviction.
+	// Rules come first: their first condition is written before the first eviction.
 	runtime.Watch(t.ruleLoop, c.rules, func(old, now *resourcev1.DeviceTaintRule) []runtime.Key {
 		switch {
 		case now == nil:
@@ -157,7 +157,7 @@ func users(claim *resourcev1.ResourceClaim) (keys []runtime.Key) {
 	return keys
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client            kubernetes.Interface
@@ -306,7 +306,7 @@ func (t *term) evict(ctx context.Context, pod *corev1.Pod) error {
 	return pods.Delete(ctx, pod.Name, *metav1.NewPreconditionDeleteOptions(string(pod.UID)))
 }
 
-// reconcileRule says in a rule's status what it does.
+// reconcileRule writes a rule's effect into its status.
 func (t *term) reconcileRule(ctx context.Context, key runtime.Key) (time.Duration, error) {
 	rule, err := t.listRules.Get(key.Name)
 	if apierrors.IsNotFound(err) {

@@ -35,7 +35,7 @@ func condition(t *testing.T, c *controllertest.Cluster, rule string) metav1.Cond
 	return r.Status.Conditions[0]
 }
 
-// gone tells whether the pod was asked to end.
+// gone reports whether the pod's deletion was requested.
 func gone(t *testing.T, c *controllertest.Cluster) func() bool {
 	return func() bool {
 		p, err := c.Client.CoreV1().Pods("ns").Get(t.Context(), "p", metav1.GetOptions{})
@@ -43,7 +43,7 @@ func gone(t *testing.T, c *controllertest.Cluster) func() bool {
 	}
 }
 
-// TestRuleEvicts: a rule that had no effect is told to have one.
+// TestRuleEvicts: a rule without an effect gets one.
 func TestRuleEvicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rule := newRule("r", resourcev1.DeviceTaintEffectNone)

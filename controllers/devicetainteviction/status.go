@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// counts is what a rule's condition tells.
+// counts are the numbers in a rule's condition.
 type counts struct {
-	// pods are to be evicted in so many namespaces, and evicted were before.
+	// pods are still to be evicted, in a number of namespaces. evicted pods were evicted before.
 	pods, namespaces int
 	evicted          int64
 	// published and allocated devices match the rule. They are counted for the effect None only.
@@ -32,7 +32,7 @@ func (c *cluster) pending(rule *resourcev1.DeviceTaintRule, pods []*corev1.Pod) 
 	return out
 }
 
-// simulated counts what a rule would do with the effect NoExecute.
+// simulated counts the effect that a rule would have with NoExecute.
 func (c *cluster) simulated(rule *resourcev1.DeviceTaintRule, pods []*corev1.Pod, all []*resourcev1.ResourceSlice, claims []*resourcev1.ResourceClaim) counts {
 	rule = rule.DeepCopy()
 	rule.Spec.Taint.Effect = resourcev1.DeviceTaintEffectNoExecute
@@ -66,7 +66,7 @@ func (c *cluster) simulated(rule *resourcev1.DeviceTaintRule, pods []*corev1.Pod
 	return out
 }
 
-// conditionOf is what a rule's status says. Its LastTransitionTime is left open.
+// conditionOf returns a rule's condition. Its LastTransitionTime is left open.
 func conditionOf(rule *resourcev1.DeviceTaintRule, n counts) metav1.Condition {
 	c := metav1.Condition{
 		Type:               resourcev1.DeviceTaintConditionEvictionInProgress,

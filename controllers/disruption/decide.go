@@ -21,7 +21,7 @@ const (
 	conditionTimeout = 2 * time.Minute
 )
 
-// plan is what to do about one PodDisruptionBudget.
+// plan has the changes for one PodDisruptionBudget.
 type plan struct {
 	status policyv1.PodDisruptionBudgetStatus
 	// kept are pods that were evicted and never deleted: they count again.
@@ -126,14 +126,14 @@ func withCondition(budget *policyv1.PodDisruptionBudget, c metav1.Condition, now
 	return conditions
 }
 
-// sameStatus tells whether writing b over a would change anything.
+// sameStatus reports whether two statuses are equal.
 func sameStatus(a, b policyv1.PodDisruptionBudgetStatus) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// stale reports whether a pod has the condition of a disruption that its deletion has not followed,
-// and after how long the condition is to be taken back. The kubelet's own conditions stay: the end
-// of a pod may take it any time.
+// stale reports whether a pod has the condition of a disruption without a deletion, and after how
+// long the condition is removed. The kubelet's own conditions stay: the end of a pod may take any
+// time.
 func stale(pod *corev1.Pod, now time.Time) (found bool, after time.Duration) {
 	c := pods.Condition(pod, corev1.DisruptionTarget)
 	if c == nil || c.Status != corev1.ConditionTrue || c.Reason == corev1.PodReasonTerminationByKubelet || !pods.Active(pod) {

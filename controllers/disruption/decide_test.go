@@ -141,8 +141,8 @@ func TestFailureAllowsNothing(t *testing.T) {
 	}
 }
 
-// What is allowed never takes the healthy pods below what is desired, and decide's own output
-// changes nothing at the next look.
+// The allowed disruptions never take the healthy pods below the desired number. decide's own output
+// changes nothing at the next reconcile.
 func TestDecideProperties(t *testing.T) {
 	bounds := []string{"0", "1", "3", "7", "10%", "50%", "100%"}
 	for seed := range uint64(3000) {

@@ -1,8 +1,8 @@
 // Package disruption computes the status of PodDisruptionBudgets, which the eviction subresource
-// spends, and removes the conditions of disruptions that did not happen.
+// uses up. It removes the conditions of disruptions that did not happen.
 //
 // The eviction subresource writes the same status: it lowers the allowance and records the pod. The
-// next look decides a conflict of the two. While a budget cannot be computed it allows nothing.
+// next reconcile decides a conflict of the two. A budget that cannot be computed allows nothing.
 package disruption
 
 import (
@@ -37,7 +37,8 @@ import (
 type Config struct {
 	Informers informers.SharedInformerFactory
 	Logger    *slog.Logger
-	// Serves tells which resources the API has; nil means all. Informers are asked for those only.
+	// Serves reports whether the API has a resource; nil: it has all. Only served ones get
+	// informers.
 	Serves func(schema.GroupVersionResource) bool
 	// Workers is how many budgets are worked on at once. Default 5.
 	Workers int
@@ -53,7 +54,7 @@ type Controller struct {
 	sets        appslisters.ReplicaSetLister
 	deployments appslisters.DeploymentLister
 	finders     map[schema.GroupKind]finder
-	// sizes watch those whose numbers of pods the finders tell.
+	// sizes watch the owners whose sizes the finders read.
 	sizes []func(*term)
 }
 
@@ -137,7 +138,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	return errors.Join(err, other)
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client   kubernetes.Interface
@@ -146,7 +147,7 @@ type term struct {
 	scales   *scales
 }
 
-// budgetsOf tells which budgets care about the change of a pod.
+// budgetsOf returns the budgets that a change of a pod concerns.
 func (t *term) budgetsOf(old, now *corev1.Pod) []runtime.Key {
 	var keys []runtime.Key
 	for _, pod := range []*corev1.Pod{old, now} {
@@ -219,7 +220,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	return p.again, t.writeStatus(ctx, key, budget, p.status)
 }
 
-// plan gathers what decide wants to know.
+// plan gathers the input of decide.
 func (t *term) plan(ctx context.Context, budget *policyv1.PodDisruptionBudget) (plan, error) {
 	selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
 	if err != nil {
@@ -240,7 +241,7 @@ func (t *term) plan(ctx context.Context, budget *policyv1.PodDisruptionBudget) (
 	if err != nil || sameStatus(budget.Status, p.status) {
 		return p, err
 	}
-	// Told when the status changes, not each time somebody looks.
+	// An event is written when the status changes, not at each reconcile.
 	if len(mine) == 0 {
 		t.recorder.Event(budget, corev1.EventTypeNormal, "NoPods", "No matching pods found")
 	}

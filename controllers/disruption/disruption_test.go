@@ -67,8 +67,8 @@ func allows(t *testing.T, c *controllertest.Cluster, what string, expected, desi
 	})
 }
 
-// An eviction as the API server writes it is spent at once, comes back with a pod that replaces
-// the evicted one, and after two minutes if the pod was never deleted.
+// An eviction in the form of the API server uses up a disruption at once. It becomes free again
+// with a pod that replaces the evicted one, or after two minutes if the pod was never deleted.
 func TestEviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t, budget(value("2"), nil))
@@ -109,7 +109,8 @@ func TestEviction(t *testing.T) {
 	})
 }
 
-// Percentages are of what the controllers want: a Deployment counts once, with all its ReplicaSets.
+// Percentages are of the controllers' desired size: a Deployment counts once, with all its
+// ReplicaSets.
 func TestScales(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t, budget(nil, value("20%")))
@@ -136,7 +137,7 @@ func TestScales(t *testing.T) {
 		start(t, c)
 		allows(t, c, "9 of 10 are ready, 8 are needed", 10, 8, 1)
 
-		// A pod of nobody counts as healthy, and changes nothing about what is wanted.
+		// A pod without a controller counts as healthy, and does not change the desired number.
 		c.Add(ready("nobodys"))
 		allows(t, c, "an unmanaged pod", 10, 8, 2)
 	})

@@ -57,8 +57,8 @@ func (t *term) expected(ctx context.Context, mine []*corev1.Pod) (total int32, u
 	return total, unmanaged, nil
 }
 
-// ownerOf finds who decides how many pods there are: through the informers where they know the
-// kind, else through the kind's scale subresource. It returns nil when there is no such object.
+// ownerOf finds the object that sets the number of pods. It uses the informers for kinds that they
+// have, and otherwise the kind's scale subresource. It returns nil when the object does not exist.
 func (t *term) ownerOf(ctx context.Context, namespace string, ref *metav1.OwnerReference) (*owner, error) {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
@@ -101,12 +101,12 @@ func (c *Controller) replicaSet(namespace string, ref *metav1.OwnerReference) *o
 	return ownerFrom(set, nil, func() *int32 { return set.Spec.Replicas }, ref)
 }
 
-// scales reads the scale subresource of whatever kind has one.
+// scales reads the scale subresource of any kind.
 type scales struct {
 	discovery discovery.DiscoveryInterfaces
 
 	mu    sync.Mutex
-	known map[schema.GroupVersionKind]string // the plural of those that have one
+	known map[schema.GroupVersionKind]string // the plural of the kinds that have one
 }
 
 // of returns the scale of the object that ref names, nil when there is no such object.

@@ -145,7 +145,7 @@ func subsets(groups map[string]*ports) []corev1.EndpointSubset {
 	return out
 }
 
-// truncate cuts the addresses to the capacity, those that are not ready first.
+// truncate cuts the addresses to the capacity, unready ones first.
 func truncate(groups map[string]*ports) bool {
 	left, cut := capacity, false
 	take := func(list []corev1.EndpointAddress) []corev1.EndpointAddress {

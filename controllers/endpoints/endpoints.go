@@ -124,7 +124,7 @@ func (t *term) write(ctx context.Context, key runtime.Key, is, want *corev1.Endp
 	return nil
 }
 
-// remove deletes the object of a Service that is gone. Those that users made stay.
+// remove deletes the object of a deleted Service. Objects that users made stay.
 func (t *term) remove(ctx context.Context, key runtime.Key, is *corev1.Endpoints) error {
 	if is == nil || is.Labels[managedBy] != ManagedBy {
 		return nil

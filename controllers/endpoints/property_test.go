@@ -10,8 +10,7 @@ import (
 
 //lint:file-ignore SA1019 Endpoints are deprecated, and still read by clients that this is for.
 
-// Whatever pods there are, and whatever the object was: what was decided is decided again, in
-// whatever order the pods come.
+// For any pods, in any order, and any earlier object: a second decision equals the first.
 func TestDecideConverges(t *testing.T) {
 	var is *corev1.Endpoints
 	for seed := range uint64(500) {
@@ -33,7 +32,7 @@ func TestDecideConverges(t *testing.T) {
 			}
 			pods = append(pods, p)
 		}
-		is = decide(s, pods, is) // of what an earlier round has left
+		is = decide(s, pods, is) // from the object of an earlier round
 		r.Shuffle(len(pods), func(i, j int) { pods[i], pods[j] = pods[j], pods[i] })
 		if again := decide(s, pods, is); !equality.Semantic.DeepEqual(again, is) {
 			t.Fatalf("seed %d: %+v became %+v", seed, is, again)

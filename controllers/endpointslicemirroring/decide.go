@@ -22,7 +22,7 @@ import (
 // perSubset is how many addresses of one subset are mirrored, in one slice.
 const perSubset = 1000
 
-// plan is what brings the slices of one Endpoints object in step with it.
+// plan has the changes that bring the slices in step with an Endpoints object.
 type plan struct {
 	create, update, delete []*discoveryv1.EndpointSlice
 	// invalid addresses are no IP addresses, surplus ones are beyond perSubset; neither is
@@ -30,11 +30,11 @@ type plan struct {
 	invalid, surplus int
 }
 
-// decide compares the slices that an Endpoints object should have with those that mirror it.
+// decide compares the desired slices of an Endpoints object with those that mirror it.
 func decide(endpoints *corev1.Endpoints, are []*discoveryv1.EndpointSlice) plan {
 	var p plan
 	wanted := p.group(endpoints)
-	// Slices with the right ports stay what they are; of several alike the first by name does.
+	// A slice with the right ports keeps them; among equal ones the first by name does.
 	left := map[slot][]*discoveryv1.EndpointSlice{}
 	for _, slice := range slices.SortedFunc(slices.Values(are), func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) }) {
 		at := slot{slice.AddressType, portsKey(slice.Ports)}
@@ -52,8 +52,7 @@ func decide(endpoints *corev1.Endpoints, are []*discoveryv1.EndpointSlice) plan 
 			p.update = append(p.update, want)
 		}
 	}
-	// A slice whose ports nobody has any more serves for new ones: proxies see one change, and no
-	// gap.
+	// A slice whose ports are gone serves for new ones: proxies see one change, and no gap.
 	free := map[discoveryv1.AddressType][]*discoveryv1.EndpointSlice{}
 	for _, at := range slices.SortedFunc(maps.Keys(left), slot.compare) {
 		free[at.addresses] = append(free[at.addresses], left[at]...)
@@ -72,7 +71,7 @@ func decide(endpoints *corev1.Endpoints, are []*discoveryv1.EndpointSlice) plan 
 	return p
 }
 
-// slot is what two slices of one Service cannot have in common.
+// slot is a combination that two slices of one Service cannot share.
 type slot struct {
 	addresses discoveryv1.AddressType
 	ports     string
@@ -82,7 +81,7 @@ func (s slot) compare(o slot) int {
 	return cmp.Or(strings.Compare(string(s.addresses), string(o.addresses)), strings.Compare(s.ports, o.ports))
 }
 
-// content is what one slice should hold.
+// content is the desired content of one slice.
 type content struct {
 	addresses discoveryv1.AddressType
 	ports     []discoveryv1.EndpointPort
@@ -192,7 +191,7 @@ func familyOf(ip net.IP) discoveryv1.AddressType {
 	return discoveryv1.AddressTypeIPv6
 }
 
-// written is the slice with that content: a new one, or the one that is there, changed.
+// written returns the slice with that content: a new one, or the existing one, changed.
 func written(endpoints *corev1.Endpoints, c *content, is *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: endpoints.Namespace, GenerateName: prefix(endpoints.Name)},
@@ -215,7 +214,7 @@ func written(endpoints *corev1.Endpoints, c *content, is *discoveryv1.EndpointSl
 	return slice
 }
 
-// prefix is what the names of slices begin with.
+// prefix is the beginning of the slices' names.
 func prefix(name string) string {
 	if dashed := name + "-"; len(validation.NameIsDNSSubdomain(dashed, true)) == 0 {
 		return dashed

@@ -1,6 +1,6 @@
-// Package endpointslicemirroring mirrors Endpoints that users and older operators write for
-// Services without a selector into EndpointSlices, because all routing reads EndpointSlices
-// (KEP-0752).
+// Package endpointslicemirroring mirrors Endpoints into EndpointSlices, because all routing reads
+// EndpointSlices (KEP-0752). It is for Endpoints that users and older operators write for Services
+// without a selector.
 package endpointslicemirroring
 
 import (
@@ -100,7 +100,7 @@ type term struct {
 	loop   *runtime.Loop
 }
 
-// ofSlice wakes the Endpoints whose mirror somebody changed.
+// ofSlice wakes the Endpoints of a mirror that another client changed.
 func ofSlice(old, now *discoveryv1.EndpointSlice) (keys []runtime.Key) {
 	for _, slice := range []*discoveryv1.EndpointSlice{old, now} {
 		if slice != nil && slice.Labels[discoveryv1.LabelManagedBy] == ManagedBy {
@@ -133,9 +133,9 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	return 0, t.write(ctx, key, p)
 }
 
-// toMirror returns the Endpoints of the key, or nil when they have no mirror: their Service has a
-// selector (its slices are another controller's) or does not exist, or they ask for none, or they
-// are a lock of a leader election.
+// toMirror returns the Endpoints of the key, or nil when they have no mirror. Their Service may not
+// exist, or have a selector (its slices are another controller's). They may opt out, or be a lock
+// of a leader election.
 func (t *term) toMirror(key runtime.Key) (*corev1.Endpoints, error) {
 	endpoints, err := t.listEndpoints.Endpoints(key.Namespace).Get(key.Name)
 	if err != nil {
@@ -162,7 +162,7 @@ func ignoreNotFound(err error) error {
 	return err
 }
 
-// write carries a plan out. What it wrote is seen before the key is reconciled again.
+// write carries a plan out. Its writes are seen before the key is reconciled again.
 func (t *term) write(ctx context.Context, key runtime.Key, p plan) error {
 	api := t.client.DiscoveryV1().EndpointSlices(key.Namespace)
 	for _, slice := range p.create {

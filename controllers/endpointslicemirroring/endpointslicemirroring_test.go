@@ -35,8 +35,8 @@ func port(name string, number int32) corev1.EndpointPort {
 	return corev1.EndpointPort{Name: name, Port: number, Protocol: corev1.ProtocolTCP}
 }
 
-// text writes a slice on one line: its name, family, ports and addresses, with ! behind those that
-// are not ready.
+// text writes a slice on one line: its name, family, ports and addresses, with ! behind addresses
+// that are not ready.
 func text(s *discoveryv1.EndpointSlice) string {
 	var ports, addresses []string
 	for _, p := range s.Ports {
@@ -153,7 +153,7 @@ func TestDecideMetadata(t *testing.T) {
 	if at := s.Endpoints[0]; *at.Hostname != "h" || *at.NodeName != "n" || at.TargetRef.UID != "u" {
 		t.Errorf("endpoint %+v", at)
 	}
-	// New Endpoints of the same name own what those of before have left.
+	// New Endpoints of the same name take over the old ones' slices.
 	s.Name, e.UID = "s", "f"
 	if got := decide(e, []*discoveryv1.EndpointSlice{s}).update; len(got) != 1 || metav1.GetControllerOf(got[0]).UID != "f" {
 		t.Errorf("updated: %v", texts(got))
@@ -171,8 +171,8 @@ func TestSurplus(t *testing.T) {
 	}
 }
 
-// TestDecideConverges: what one plan makes of any slices needs no second one, and holds each pair
-// of address and port.
+// TestDecideConverges: the result of one plan needs no second one, and has each pair of address and
+// port.
 func TestDecideConverges(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -230,7 +230,7 @@ func TestDecideConverges(t *testing.T) {
 	}
 }
 
-// pairsOf says what is ready of an Endpoints object, by address, target and port.
+// pairsOf returns the readiness of an Endpoints object's pairs, by address, target and port.
 func pairsOf(e *corev1.Endpoints) map[string]bool {
 	pairs := map[string]bool{}
 	for _, s := range e.Subsets {
@@ -257,8 +257,7 @@ func pairsOf(e *corev1.Endpoints) map[string]bool {
 			}
 		}
 	}
-	// An address with ports stands in a slice that has them: there is no place to say that it is
-	// one without, too.
+	// An address with ports is in a slice with ports, which cannot also list it without one.
 	for key, ready := range maps.Clone(pairs) {
 		at, none := strings.CutSuffix(key, " -\n")
 		for other := range pairs {
@@ -358,7 +357,7 @@ func TestMirrors(t *testing.T) {
 		second := " IPv4 [web80] 10.0.0.2"
 		is("db", second)
 
-		// What somebody deletes or takes away comes back.
+		// A slice that another client deletes or changes comes back.
 		if err := c.Client.DiscoveryV1().EndpointSlices("d").DeleteCollection(t.Context(), metav1.DeleteOptions{},
 			metav1.ListOptions{LabelSelector: discoveryv1.LabelManagedBy + "=" + ManagedBy}); err != nil {
 			t.Fatal(err)

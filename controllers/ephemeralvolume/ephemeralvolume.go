@@ -75,7 +75,8 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	t := &term{Controller: c, client: client, recorder: recorder}
 	t.loop = runtime.NewLoop("ephemeralvolume", c.cfg.Workers, c.cfg.Logger, t.reconcile)
 	runtime.Watch(t.loop, c.pods, func(_, now *corev1.Pod) []runtime.Key { return concerned(now) })
-	// One that is deleted under its pod is created again. One of another owner has been in the way.
+	// A claim that is deleted under its pod is made again. Another owner's claim may have blocked
+	// its name.
 	runtime.Watch(t.loop, c.claims, func(old, now *corev1.PersistentVolumeClaim) []runtime.Key {
 		if now != nil {
 			return nil
@@ -106,7 +107,7 @@ func concerned(pod *corev1.Pod) []runtime.Key {
 	return nil
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client   kubernetes.Interface
@@ -146,7 +147,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	return 0, nil
 }
 
-// tell records why a volume has no claim, and returns that as an error.
+// tell writes an event with the reason why a volume has no claim, and returns that as an error.
 func (t *term) tell(ctx context.Context, key runtime.Key, pod *corev1.Pod, volume string, err error) error {
 	if ctx.Err() == nil {
 		t.recorder.Eventf(pod, corev1.EventTypeWarning, "FailedBinding", "ephemeral volume %s: %v", volume, err)
@@ -160,8 +161,8 @@ type missing struct {
 	object *corev1.PersistentVolumeClaim
 }
 
-// decide returns the claims that a pod lacks, up to the first volume that cannot have one because
-// its claim is another's: that volume, and why. find returns nil for a claim that is not there.
+// decide returns the missing claims of a pod, up to the first volume whose claim is another
+// owner's: that volume, and why. find returns nil for a claim that does not exist.
 func decide(pod *corev1.Pod, find func(name string) (*corev1.PersistentVolumeClaim, error)) (create []missing, volume string, err error) {
 	if pod.DeletionTimestamp != nil {
 		return nil, "", nil

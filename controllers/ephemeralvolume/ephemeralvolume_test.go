@@ -60,8 +60,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// A claim comes with its pod, comes again when somebody deletes it, and waits for one of its name
-// to go.
+// A claim is made with its pod, made again after a deletion, and waits while its name is taken.
 func TestClaimsFollowTheirPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "p-b"}})

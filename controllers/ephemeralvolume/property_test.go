@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Whatever claims there are: what one plan makes needs no second one. A claim of somebody else
-// stops it until it is gone.
+// From any claims, one plan needs no second one. Another owner's claim blocks it until that is
+// gone.
 func TestDecideConverges(t *testing.T) {
 	for seed := range uint64(1000) {
 		r := rand.New(rand.NewPCG(seed, 1))

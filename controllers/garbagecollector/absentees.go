@@ -8,8 +8,8 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 )
 
-// absentees remembers which owners have been looked for in vain, so that the thousand dependents of
-// one owner cost one look. A UID never comes back, so an entry never becomes wrong.
+// absentees remembers owners that do not exist, so that the thousand dependents of one owner cost
+// one read. A UID never comes back, so an entry never becomes wrong.
 type absentees struct {
 	mu   sync.Mutex
 	seen map[absentee]struct{}

@@ -7,19 +7,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ownerState is what is known about one owner of an object.
+// ownerState is the known state of an owner.
 type ownerState int
 
 const (
 	solid   ownerState = iota // it is there
 	waiting                   // it is being deleted and waits for its dependents to go first
 	absent                    // it is gone, or never was
-	unseen                    // it is there, but no informer has told of it yet, so none would tell of its end
+	unseen                    // it exists, but no informer has shown it yet, so none would report its end
 )
 
-// deadlock returns the owners of o that wait for o while o waits for them, by itself or by way of
-// others: o is on a circle of foreground deletions, in which each waits for the next. dependents
-// returns the dependents of an object.
+// deadlock returns the owners of o that wait for o while o waits for them, directly or over other
+// objects. o is then on a circle of foreground deletions. dependents returns the dependents of an
+// object.
 func deadlock(o *object, dependents func(owner types.UID) []*object) (owners []types.UID) {
 	awaited := map[types.UID]bool{}
 	for todo := []types.UID{o.uid}; len(todo) > 0; {
@@ -40,7 +40,7 @@ func deadlock(o *object, dependents func(owner types.UID) []*object) (owners []t
 	return owners
 }
 
-// verdict is what has to be done with an object because of its owners.
+// verdict is the change that an object's owners require.
 type verdict struct {
 	keep bool
 	// drop are the owner references to take off an object that is kept.
@@ -49,7 +49,7 @@ type verdict struct {
 	policy metav1.DeletionPropagation
 }
 
-// judge decides by the states of all owners of an object. An object lives as long as one of its
+// judge decides by the states of all owners of an object. An object stays as long as one of its
 // owners does.
 func judge(o *object, states map[types.UID]ownerState, hasDependents bool) verdict {
 	var solids int
@@ -70,12 +70,12 @@ func judge(o *object, states map[types.UID]ownerState, hasDependents bool) verdi
 		return verdict{keep: true}
 	case solids > 0:
 		return verdict{keep: true, drop: others}
-	// How its deletion was begun by somebody else binds.
+	// A propagation policy that a client has begun with is kept.
 	case slices.Contains(o.finalizers, metav1.FinalizerOrphanDependents):
 		return verdict{policy: metav1.DeletePropagationOrphan}
 	case slices.Contains(o.finalizers, metav1.FinalizerDeleteDependents):
 		return verdict{policy: metav1.DeletePropagationForeground}
-	// What the owner waits for includes the dependents of its dependents.
+	// An owner in foreground deletion also waits for the dependents of its dependents.
 	case anyWaiting && hasDependents:
 		return verdict{policy: metav1.DeletePropagationForeground}
 	}

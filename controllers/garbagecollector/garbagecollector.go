@@ -1,11 +1,11 @@
-// Package garbagecollector deletes objects whose owners are gone, and carries out the foreground
-// and orphan deletions that the API server only begins, by way of the two finalizers
-// "foregroundDeletion" and "orphan". Objects that own each other in a circle would wait for each
-// other for ever in a foreground deletion: their references get blockOwnerDeletion=false.
+// Package garbagecollector deletes objects whose owners are gone. It completes foreground and
+// orphan deletions, which the API server only begins, by the finalizers "foregroundDeletion" and
+// "orphan". Objects that own each other in a circle would wait for each other for ever in a
+// foreground deletion: their references get blockOwnerDeletion=false.
 //
-// It keeps a graph of all objects by their owner references, fed by metadata informers that live as
-// long as a term. The graph says where to look; before anything is deleted, the object and the
-// absence of its owners are read from the API server.
+// It keeps a graph of all objects by their owner references, from metadata informers that last for
+// a term. The graph only suggests deletions. Before one, the object and the absence of its owners
+// are read from the API server.
 package garbagecollector
 
 import (
@@ -87,7 +87,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	return t.loop.Run(ctx)
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client  metadata.Interface
@@ -118,8 +118,8 @@ func (t *term) changed(gvr schema.GroupVersionResource, old, now metav1.Object) 
 	}
 }
 
-// reportMisplaced warns of a reference to an owner in another namespace, which is a reference to
-// nothing: for it the object may be deleted.
+// reportMisplaced warns of a reference to an owner in another namespace. Such an owner does not
+// exist, and the object may be deleted.
 func (t *term) reportMisplaced(m misplaced) {
 	kind, ok := t.sources.named(m.object.resource)
 	if !ok {
@@ -201,7 +201,7 @@ func (t *term) judgeLive(ctx context.Context, o *object, states map[types.UID]ow
 	return nil
 }
 
-// ownerState finds out about one owner, from the graph if that shows it and else from the API
+// ownerState returns the state of one owner, from the graph if it is there, otherwise from the API
 // server.
 func (t *term) ownerState(ctx context.Context, o *object, ref metav1.OwnerReference) (ownerState, error) {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
@@ -243,7 +243,7 @@ func (t *term) ownerState(ctx context.Context, o *object, ref metav1.OwnerRefere
 	return solid, nil
 }
 
-// finishForeground lets an object go when nothing that it waits for is left.
+// finishForeground removes the finalizer from an object whose blocking dependents are gone.
 func (t *term) finishForeground(ctx context.Context, o *object) error {
 	if owners := deadlock(o, t.graph.dependentsOf); len(owners) > 0 {
 		return t.unblock(ctx, o, owners)
@@ -257,7 +257,7 @@ func (t *term) finishForeground(ctx context.Context, o *object) error {
 }
 
 // unblock lets owners of an object be deleted before it. The last object of a circle to wait sees
-// the whole of it, so every circle is opened by one at least.
+// the whole circle, so every circle is opened by at least one.
 func (t *term) unblock(ctx context.Context, o *object, owners []types.UID) error {
 	live, err := t.live(ctx, o)
 	if err != nil || live == nil {
@@ -277,9 +277,9 @@ func (t *term) unblock(ctx context.Context, o *object, owners []types.UID) error
 	return t.patch(ctx, o, live, "ownerReferences", refs)
 }
 
-// orphan takes an object off all its dependents and then lets it go. A dependent that is missed
-// would be deleted as garbage, so they are read from the API server: the graph may not show one
-// yet that was created a moment before the object's deletion.
+// orphan removes the references to an object from all its dependents, and then its finalizer. A
+// missed dependent would be deleted as garbage, so they are read from the API server. The graph may
+// lack a dependent that was created just before the object's deletion.
 func (t *term) orphan(ctx context.Context, o *object) error {
 	for _, r := range t.sources.where(o.namespace) {
 		if err := t.release(ctx, r, o); err != nil {
@@ -289,10 +289,10 @@ func (t *term) orphan(ctx context.Context, o *object) error {
 	return t.dropFinalizer(ctx, o, metav1.FinalizerOrphanDependents)
 }
 
-// page bounds what one listing of possible dependents brings.
+// page is the size of a page in the list of possible dependents.
 const page = 500
 
-// release takes an object off all its dependents of one resource.
+// release removes the references to an object from all its dependents of one resource.
 func (t *term) release(ctx context.Context, gvr schema.GroupVersionResource, o *object) error {
 	options := metav1.ListOptions{Limit: page}
 	for {

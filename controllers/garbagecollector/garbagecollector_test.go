@@ -128,7 +128,7 @@ func (a *api) delete(action clienttesting.Action) (bool, kruntime.Object, error)
 	return true, nil, a.objects.Update(d.GetResource(), o, d.GetNamespace())
 }
 
-// patched ends what has lost its last finalizer.
+// patched deletes an object that has lost its last finalizer.
 func (a *api) patched(action clienttesting.Action) (bool, kruntime.Object, error) {
 	p := action.(clienttesting.PatchActionImpl)
 	_, obj, err := clienttesting.ObjectReaction(a.objects)(p)
@@ -158,7 +158,7 @@ func startWith(t *testing.T, a *api, discover func() ([]*metav1.APIResourceList,
 	a.kit = k
 }
 
-// served is what the API serves.
+// served is the API's discovery.
 func served() ([]*metav1.APIResourceList, error) {
 	verbs := metav1.Verbs{"get", "list", "watch", "delete", "patch"}
 	return []*metav1.APIResourceList{
@@ -174,7 +174,7 @@ func served() ([]*metav1.APIResourceList, error) {
 	}, nil
 }
 
-// family makes a Deployment with a ReplicaSet with two pods, and a pod that is nobody's.
+// family makes a Deployment with a ReplicaSet with two pods, and a pod without an owner.
 func family(a *api) {
 	d := a.add(deployments, "deploy")
 	s := a.add(sets, "set", d)
@@ -399,8 +399,8 @@ func kindOf(name string) schema.GroupVersionResource {
 	return pods
 }
 
-// An opened circle keeps what is not part of it in order: the tail goes before the object that it
-// hangs off, the owner outside after its dependent.
+// An opened circle does not change the order outside it: the tail goes before the object that owns
+// it, and the outer owner after its dependent.
 func TestCircleBlocksOnlyItself(t *testing.T) {
 	a := newAPI(t)
 	d := a.add(deployments, "deploy")
@@ -495,8 +495,8 @@ func TestResourceThatCannotBeListed(t *testing.T) {
 	})
 }
 
-// A resource may be listed late, as custom ones after a start of the API server are. An owner that
-// ends before is never told of.
+// A resource may be listed late, such as a custom one after a start of the API server. An owner
+// that is deleted before has no deletion event.
 func TestOwnerThatEndsBeforeItIsListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI(t)
@@ -571,8 +571,8 @@ func TestFirstListsAreFewAtATime(t *testing.T) {
 	})
 }
 
-// A deletion waits for the dependents of a resource whose turn to be listed has not come, however
-// long that takes: not even the first list of it was tried. The wait for a turn ends with the term.
+// A deletion waits for the dependents of a resource before the first list of that resource, however
+// long that takes. The wait ends with the term.
 func TestNothingIsCompleteBeforeItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &slowLists{api: newAPI(t)}

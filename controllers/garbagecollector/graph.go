@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// object is what the collector remembers of one API object. It is immutable.
+// object is the collector's record of an API object. It is immutable.
 type object struct {
 	resource   schema.GroupVersionResource
 	namespace  string
@@ -58,7 +58,7 @@ func (o *object) blocks(owner types.UID) bool {
 	return ref != nil && ref.BlockOwnerDeletion != nil && *ref.BlockOwnerDeletion
 }
 
-// graph holds every object of the cluster with its owners, and who depends on whom.
+// graph has every object of the cluster, with its owners and its dependents.
 type graph struct {
 	mu         sync.RWMutex
 	objects    map[types.UID]*object

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Whatever the owners are: no object is deleted that has one of them, and one that has lost the
-// references to others needs nothing more.
+// For any owners: an object with an existing owner is not deleted. After it has lost its other
+// references, nothing is left to do.
 func TestJudgeConverges(t *testing.T) {
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 1))

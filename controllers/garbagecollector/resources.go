@@ -23,12 +23,11 @@ import (
 const refresh = 30 * time.Second
 
 const (
-	// firstLists is how many resources are listed for the first time at once. There are some sixty;
-	// together, at the start of a term, they would keep the writes that waited for a leader
-	// waiting.
+	// firstLists bounds the concurrent first lists of resources. There are some sixty. All at once,
+	// at the start of a term, they would delay the writes that waited for a leader.
 	firstLists = 2
-	// firstList is how long others wait for the first list of a resource. One whose webhook is down
-	// cannot be listed for as long as that lasts.
+	// firstList bounds the wait of the others for a resource's first list. A resource whose webhook
+	// is down cannot be listed for as long as that lasts.
 	firstList = time.Second
 )
 
@@ -65,8 +64,8 @@ func newSources(client metadata.Interface, discover func() ([]*metav1.APIResourc
 	}
 }
 
-// run keeps following what discovery lists until ctx ends, and then stops everything. It calls
-// known when it has been told of every object once.
+// run follows the resources of discovery until ctx ends, and then stops all informers. It calls
+// known after every object has been seen once.
 func (s *sources) run(ctx context.Context, known func(), failed func(error)) {
 	var first sync.WaitGroup
 	defer first.Wait()
@@ -120,7 +119,7 @@ func (s *sources) sync(ctx context.Context) error {
 				src.stop()
 			}
 		}
-	} else { // some groups did not answer: what is known of them stays
+	} else { // some groups did not answer: their known resources stay
 		for kind, r := range kinds {
 			s.kinds[kind] = r
 		}
@@ -149,7 +148,7 @@ func sort(lists []*metav1.APIResourceList) (kinds map[schema.GroupKind]resource,
 		for i := range list.APIResources {
 			r := &list.APIResources[i]
 			can := func(verb string) bool { return slices.Contains(r.Verbs, verb) }
-			// Events are many, nobody's and end by themselves.
+			// Events are many, have no owners, and expire.
 			if r.Kind == "Event" || !can("get") {
 				continue
 			}
@@ -213,7 +212,7 @@ func (s *sources) awaitList(ctx context.Context, synced <-chan struct{}) {
 	}
 }
 
-// slim drops what the collector never reads.
+// slim drops the fields that the collector never reads.
 func slim(obj any) (any, error) {
 	if m, ok := obj.(*metav1.PartialObjectMetadata); ok {
 		m.ManagedFields, m.Annotations, m.Labels = nil, nil, nil
@@ -232,10 +231,10 @@ func metaOf(obj any) metav1.Object {
 	return m
 }
 
-// unlisted is how long deletions wait for the first list of a resource. One that cannot be listed
-// for longer, as its webhook is down, must not stop all foreground deletions. An orphan deletion
-// lists the dependents itself, and goes on only when that succeeds. The time before its turn does
-// not count: nothing is wrong with the resource then.
+// unlisted bounds the wait of deletions for the first list of a resource. A resource that cannot be
+// listed for longer, such as with a failed webhook, must not stop all foreground deletions. An
+// orphan deletion lists the dependents itself, and goes on only after a success. The time before
+// its turn does not count.
 const unlisted = 30 * time.Second
 
 // complete reports whether all objects are known that can be.
@@ -284,7 +283,7 @@ func (s *sources) where(namespace string) []schema.GroupVersionResource {
 	return out
 }
 
-// follows tells whether the graph is told of the objects of a resource, sooner or later.
+// follows reports whether the graph has, or will have, the objects of a resource.
 func (s *sources) follows(gvr schema.GroupVersionResource) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -36,9 +36,8 @@ type Plan struct {
 	Old   []*appsv1.ControllerRevision // the others, lowest number first
 }
 
-// Decide finds the revision of a template among those that the owner controls, or makes it. The
-// name and the hash label tell revisions apart; collisions changes them when another one has the
-// name.
+// Decide finds the revision of a template among the owner's revisions, or plans it. Revisions
+// differ in name and hash label. collisions changes both when another revision has the name.
 func Decide(owner metav1.Object, kind schema.GroupVersionKind, template *corev1.PodTemplateSpec, collisions *int32, revisions []*appsv1.ControllerRevision) (Plan, error) {
 	data, err := snapshot(template)
 	if err != nil {
@@ -101,8 +100,8 @@ func (p Plan) Beyond(limit *int32, used func(*appsv1.ControllerRevision) bool) [
 	return out
 }
 
-// Act makes a plan true and returns the current revision. taken is true when another revision has
-// its name: the owner's count of collisions must rise. wrote is told of each write.
+// Act carries a plan out and returns the current revision. taken is true when another revision has
+// its name: the owner's count of collisions must rise. wrote receives each write.
 func Act(ctx context.Context, client kubernetes.Interface, owner metav1.Object, p Plan, wrote func(*appsv1.ControllerRevision)) (current *appsv1.ControllerRevision, taken bool, err error) {
 	if p.Create == nil {
 		if p.Raise == nil {
@@ -143,8 +142,8 @@ func snapshot(template *corev1.PodTemplateSpec) ([]byte, error) {
 	return json.Marshal(map[string]any{"spec": map[string]any{"template": content}})
 }
 
-// same compares what snapshots mean. What wrote one may have known other fields, or left out others
-// that are empty: that alone must not replace all pods.
+// same compares the meaning of snapshots. Another version may have known other fields, or left out
+// empty ones: that alone must not replace all pods.
 func same(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true

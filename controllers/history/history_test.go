@@ -56,7 +56,7 @@ func TestRevisionsGoBackAndForth(t *testing.T) {
 	if one := int32(1); decide(t, "a", &one).Create.Name == a.Name {
 		t.Error("a collision does not change the name")
 	}
-	// What is stored may be laid out otherwise.
+	// The stored JSON may have another layout.
 	var content any
 	if err := json.Unmarshal(a.Data.Raw, &content); err != nil {
 		t.Fatal(err)

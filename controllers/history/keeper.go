@@ -28,7 +28,7 @@ func (k Keeper) Watch(kind schema.GroupVersionKind) {
 	runtime.WatchOwned(k.Loop, k.Informer, kind, func(*appsv1.ControllerRevision, bool) []runtime.Key { return nil })
 }
 
-// Claim adopts and releases revisions, and returns those that are the owner's.
+// Claim adopts and releases revisions, and returns the owner's.
 func (k Keeper) Claim(ctx context.Context, key runtime.Key, owner claim.Owner) ([]*appsv1.ControllerRevision, error) {
 	owner.May = nil
 	return claim.Objects(ctx, k.Loop, key, k.Informer, owner, k.Client.AppsV1().ControllerRevisions(owner.GetNamespace()))
@@ -39,8 +39,8 @@ func (k Keeper) Act(ctx context.Context, key runtime.Key, owner metav1.Object, p
 	return Act(ctx, k.Client, owner, p, func(r *appsv1.ControllerRevision) { k.Loop.Writes().Wrote(key, k.Informer, r.ResourceVersion) })
 }
 
-// Delete deletes revisions beyond the history limit, if they are what the informer shows: one whose
-// number has been raised meanwhile is current.
+// Delete deletes revisions beyond the history limit, if they still are as the informer shows them.
+// A revision whose number has been raised meanwhile is current.
 func (k Keeper) Delete(ctx context.Context, key runtime.Key, list []*appsv1.ControllerRevision) error {
 	var errs []error
 	for _, r := range list {

@@ -21,18 +21,18 @@ type Settings struct {
 	// DownscaleStabilization is how long a recommendation to have more replicas holds, where the
 	// autoscaler does not say it. Default 5 min.
 	DownscaleStabilization time.Duration
-	// CPUInitialization is how long after its start what an unready pod uses of CPU does not count.
-	// Default 5 min.
+	// CPUInitialization is how long after its start an unready pod's CPU usage is ignored. Default
+	// 5 min.
 	CPUInitialization time.Duration
-	// InitialReadinessDelay is how long after its start a pod's becoming unready counts as that it
-	// has never been ready. Default 30 s.
+	// InitialReadinessDelay is how long after its start a pod that becomes unready counts as never
+	// ready. Default 30 s.
 	InitialReadinessDelay time.Duration
-	// Tolerance is by how much the ratio of usage and target may differ from 1 before anything is
-	// scaled, where the autoscaler does not say it. Default 0.1.
+	// Tolerance is the difference of the ratio of usage and target from 1 that causes no scaling,
+	// unless the autoscaler has its own. Default 0.1.
 	Tolerance float64
 }
 
-// DefaultSettings are those of kube-controller-manager.
+// DefaultSettings returns the defaults of kube-controller-manager.
 func DefaultSettings() Settings {
 	return Settings{
 		SyncPeriod: 15 * time.Second, DownscaleStabilization: 5 * time.Minute, CPUInitialization: 5 * time.Minute,
@@ -40,7 +40,7 @@ func DefaultSettings() Settings {
 	}
 }
 
-// Check returns what is wrong with the settings, by the flags that they come from.
+// Check returns an error about invalid settings, by their flags.
 func (s Settings) Check() error {
 	for _, d := range []struct {
 		flag string
@@ -59,7 +59,7 @@ func (s Settings) Check() error {
 	return nil
 }
 
-// withDefaults fills in what is not set.
+// withDefaults fills in unset settings.
 func (s Settings) withDefaults() Settings {
 	d := DefaultSettings()
 	s.SyncPeriod = cmp.Or(s.SyncPeriod, d.SyncPeriod)
@@ -70,15 +70,15 @@ func (s Settings) withDefaults() Settings {
 	return s
 }
 
-// observed is what a look at an autoscaler finds.
+// observed is the input of decide about one autoscaler.
 type observed struct {
 	hpa       *autoscalingv2.HorizontalPodAutoscaler
 	target    *autoscalingv1.Scale
 	targetErr error // why there is no target
 
-	// What follows is there where wantsMetrics.
+	// The fields from here on are set if wantsMetrics.
 	selectorErr error         // of the target's selector
-	pods        []*corev1.Pod // that it selects
+	pods        []*corev1.Pod // that the selector selects
 	rivals      []runtime.Key // autoscalers of the same pods, this one included, in order; none when it is alone
 	readings    []reading     // one for each metric of the spec
 }
@@ -88,7 +88,7 @@ type event struct {
 	kind, reason, message string
 }
 
-// plan is what to do about one autoscaler.
+// plan has the changes for one autoscaler.
 type plan struct {
 	rescale  bool
 	replicas int32  // to rescale to
@@ -130,9 +130,9 @@ func minReplicas(hpa *autoscalingv2.HorizontalPodAutoscaler) int32 {
 	return 1
 }
 
-// wantsMetrics tells whether the decision depends on metrics. It does not while the target has a
-// number of replicas that is out of bounds, or was scaled to zero by somebody else, who thereby
-// switches the autoscaler off.
+// wantsMetrics reports whether the decision depends on metrics. It does not while the target's
+// number of replicas is out of bounds. It does not either when another client scaled the target to
+// zero, which switches the autoscaler off.
 func wantsMetrics(hpa *autoscalingv2.HorizontalPodAutoscaler, target *autoscalingv1.Scale) bool {
 	current := target.Spec.Replicas
 	if current == 0 {
@@ -141,7 +141,7 @@ func wantsMetrics(hpa *autoscalingv2.HorizontalPodAutoscaler, target *autoscalin
 	return current >= minReplicas(hpa) && current <= hpa.Spec.MaxReplicas
 }
 
-// scaledToZero tells whether it was an autoscaler that left no replica.
+// scaledToZero reports whether an autoscaler left no replica.
 func scaledToZero(hpa *autoscalingv2.HorizontalPodAutoscaler) bool {
 	for _, c := range hpa.Status.Conditions {
 		if c.Type == autoscalingv2.ScaledToZero {
@@ -151,7 +151,7 @@ func scaledToZero(hpa *autoscalingv2.HorizontalPodAutoscaler) bool {
 	return false
 }
 
-// measuredWithoutPods tells whether a metric has a value while there is no pod.
+// measuredWithoutPods reports whether a metric has a value while there is no pod.
 func measuredWithoutPods(hpa *autoscalingv2.HorizontalPodAutoscaler) bool {
 	for _, m := range hpa.Spec.Metrics {
 		if m.Type == autoscalingv2.ObjectMetricSourceType || m.Type == autoscalingv2.ExternalMetricSourceType {
@@ -195,7 +195,7 @@ func (s Settings) decide(o observed, m memory, now time.Time) plan {
 	return p
 }
 
-// observe notes what was seen of the target.
+// observe records the target's size in the status.
 func (p *plan) observe(hpa *autoscalingv2.HorizontalPodAutoscaler, current int32) {
 	generation := hpa.Generation
 	p.status.ObservedGeneration = &generation
@@ -203,7 +203,7 @@ func (p *plan) observe(hpa *autoscalingv2.HorizontalPodAutoscaler, current int32
 	p.status.CurrentMetrics = nil
 }
 
-// byMetrics decides by what the metrics propose.
+// byMetrics decides by the proposals of the metrics.
 func (s Settings) byMetrics(p *plan, o observed, now time.Time) {
 	hpa, current, least := o.hpa, o.target.Spec.Replicas, minReplicas(o.hpa)
 	proposed, metric, err := s.propose(p, o, now)
@@ -225,14 +225,14 @@ func (s Settings) byMetrics(p *plan, o observed, now time.Time) {
 		}
 	}
 	p.rescale, p.replicas = desired != current, desired
-	if err != nil { // those that could be read were enough
+	if err != nil { // the readable metrics were enough
 		p.status.DesiredReplicas = desired
 		p.problem = err
 	}
 }
 
-// propose returns the most that any metric proposes, and which one it is, or -1 with an error when
-// there is too little to go by: no metric at all, or not all of them and the others are for less.
+// propose returns the highest proposal of the metrics, and its metric. It returns -1 with an error
+// when there is no metric, or when some failed and the others propose fewer replicas.
 func (s Settings) propose(p *plan, o observed, now time.Time) (replicas int32, metric string, err error) {
 	if reason, message, err := o.checkSelector(); err != nil {
 		if reason != "" {
@@ -276,7 +276,7 @@ func (s Settings) propose(p *plan, o observed, now time.Time) (replicas int32, m
 	return replicas, metric, err
 }
 
-// checkSelector tells what is wrong with the target's selector.
+// checkSelector returns the fault of the target's selector.
 func (o observed) checkSelector() (reason, message string, err error) {
 	switch selector := o.target.Status.Selector; {
 	case selector == "":

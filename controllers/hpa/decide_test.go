@@ -91,7 +91,7 @@ func since(began, changed time.Duration, ready corev1.ConditionStatus) func(*cor
 	}
 }
 
-// using is what pods use of a metric, in thousandths: -1 is not known.
+// using returns the pods' usage of a metric, in thousandths; -1 is unknown.
 func using(values ...int64) reading {
 	r := reading{samples: map[string]sample{}}
 	for i, v := range values {
@@ -110,14 +110,14 @@ func podsOf(n int) []*corev1.Pod {
 	return out
 }
 
-// calculate is what the metrics of an autoscaler propose, without limits.
+// calculate returns the proposal of an autoscaler's metrics, without limits.
 func calculate(hpa *autoscalingv2.HorizontalPodAutoscaler, current int32, pods []*corev1.Pod, readings ...reading) (int32, error) {
 	p := &plan{}
 	n, _, err := settings.propose(p, observed{hpa: hpa, target: target(current), pods: pods, readings: readings}, start)
 	return n, err
 }
 
-// The figures of these cases are those that upstream's algorithm gives.
+// The expected numbers come from upstream's algorithm.
 func TestProposals(t *testing.T) {
 	quantity := func(s string) *resource.Quantity { return ptr.To(resource.MustParse(s)) }
 	memory := autoscalingv2.MetricSpec{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{
@@ -250,8 +250,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestRequestsOfUnordered: informers list pods in any order, and what is told of them stays the
-// same.
+// TestRequestsOfUnordered: the order of pods in informers does not change the conditions.
 func TestRequestsOfUnordered(t *testing.T) {
 	pod := func(name string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}

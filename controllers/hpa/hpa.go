@@ -45,7 +45,7 @@ type Config struct {
 
 // scales reads and writes the scale subresources of any kind.
 type scales interface {
-	// get returns the scale of what ref names, and the resource by which to write it.
+	// get returns the scale of ref's object, and the resource for its update.
 	get(ctx context.Context, namespace string, ref autoscalingv2.CrossVersionObjectReference) (*autoscalingv1.Scale, schema.GroupResource, error)
 	put(ctx context.Context, of schema.GroupResource, scale *autoscalingv1.Scale) error
 }
@@ -110,7 +110,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	return t.loop.Run(ctx)
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client   kubernetes.Interface
@@ -172,7 +172,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	return t.cfg.Settings.SyncPeriod, nil
 }
 
-// observe gathers what decide wants to know. of is the resource by which the target is scaled.
+// observe gathers the input of decide. of is the resource by which the target is scaled.
 func (t *term) observe(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler) (o observed, of schema.GroupResource) {
 	o.hpa = hpa
 	o.target, of, o.targetErr = t.scales.get(ctx, hpa.Namespace, hpa.Spec.ScaleTargetRef)
@@ -197,8 +197,8 @@ func (t *term) observe(ctx context.Context, hpa *autoscalingv2.HorizontalPodAuto
 	return o, of
 }
 
-// rivals returns the autoscalers that control the same pods, this one included: those whose targets
-// select one of them, as far as they have been looked at, and those of the same target.
+// rivals returns the autoscalers of the same pods, this one included. These are the autoscalers of
+// the same target, and those whose evaluated targets select one of the pods.
 func (t *term) rivals(hpa *autoscalingv2.HorizontalPodAutoscaler, selector labels.Selector, pods []*corev1.Pod) []runtime.Key {
 	self := runtime.KeyOf(hpa)
 	rivals := []runtime.Key{self}
@@ -231,8 +231,8 @@ func sameTarget(a, b autoscalingv2.CrossVersionObjectReference) bool {
 	return errX == nil && errY == nil && x.Group == y.Group && a.Kind == b.Kind && a.Name == b.Name
 }
 
-// rescale writes the target's scale. What somebody else has changed meanwhile is no obstacle, as
-// long as it is not the number of replicas from which the decision was made.
+// rescale writes the target's scale. It overrides no change of the replicas since the decision;
+// other concurrent changes do not stop it.
 func (t *term) rescale(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler, of schema.GroupResource, scale *autoscalingv1.Scale, replicas int32) error {
 	from := scale.Spec.Replicas
 	scale = scale.DeepCopy()

@@ -29,7 +29,7 @@ type fakeTargets struct {
 	replicas  int32
 	used      []int64
 	conflicts int   // puts to be refused
-	others    int32 // added by somebody else at a conflict
+	others    int32 // added by another client at a conflict
 	puts      []int32
 	looks     int
 }
@@ -112,7 +112,7 @@ func (w *testWorld) hpa(name string) *autoscalingv2.HorizontalPodAutoscaler {
 	return hpa
 }
 
-// writes counts what was written of a resource.
+// writes counts the writes of a resource.
 func (w *testWorld) writes(resource string) (n int) {
 	for _, a := range w.Client.Actions() {
 		if a.GetResource().Resource == resource && a.GetVerb() != "get" && a.GetVerb() != "list" && a.GetVerb() != "watch" {
@@ -243,7 +243,7 @@ func TestRivals(t *testing.T) {
 	})
 }
 
-// A target that is changed meanwhile is scaled, unless somebody else has scaled it.
+// A concurrently changed target is scaled, unless another client has scaled it.
 func TestConflicts(t *testing.T) {
 	for name, test := range map[string]struct {
 		others int32
@@ -275,7 +275,7 @@ func TestConflicts(t *testing.T) {
 	}
 }
 
-// A target that is not there is told of once, and found when it comes.
+// A missing target is reported once, and found when it is created.
 func TestNoTarget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTargets{replicas: 3, used: []int64{800, 900, 1000}}

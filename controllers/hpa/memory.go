@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// memory is what is kept of an autoscaler between two looks. It is never changed, only replaced.
+// memory is the state of an autoscaler between two evaluations. It is replaced, never changed.
 type memory struct {
 	recommendations []recommendation // before they were stabilized
 	ups, downs      []change
@@ -28,7 +28,7 @@ type change struct {
 	at       time.Time
 }
 
-// scaled returns the memory after the target was scaled. Without a behavior nobody asks for it.
+// scaled returns the memory after the target was scaled. Without a behavior it is not read.
 func (m memory) scaled(behavior *autoscalingv2.HorizontalPodAutoscalerBehavior, before, after int32, now time.Time) memory {
 	if behavior == nil {
 		return m
@@ -62,9 +62,8 @@ func (m memory) recommended(replicas int32, since, now time.Time) memory {
 
 func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }
 
-// limit returns how many replicas there should be, when the metrics propose so many: not less than
-// they did lately, not further than a target is scaled at a time, and within the autoscaler's
-// bounds.
+// limit returns the number of replicas for a proposal. It applies the stabilization windows, the
+// rate limits, and the autoscaler's bounds.
 func (s Settings) limit(p *plan, hpa *autoscalingv2.HorizontalPodAutoscaler, current, proposed int32, now time.Time) int32 {
 	stable, reason, message := s.stabilize(p, hpa, current, proposed, now)
 	if stable == proposed {
@@ -120,13 +119,13 @@ func (s Settings) stabilize(p *plan, hpa *autoscalingv2.HorizontalPodAutoscaler,
 	return replicas, "ScaleDownStabilized", higher
 }
 
-// Without a behavior a target is scaled to at most so many times what it has, or to so many.
+// Without a behavior a target is scaled to at most max(scaleUpFactor × current, scaleUpMinimum).
 const (
 	scaleUpFactor  = 2
 	scaleUpMinimum = 4
 )
 
-// bound keeps a number of replicas within what the autoscaler allows.
+// bound keeps a number of replicas within the autoscaler's limits.
 func bound(m memory, hpa *autoscalingv2.HorizontalPodAutoscaler, current, desired int32, now time.Time) (replicas int32, reason, message string) {
 	least, most := minReplicas(hpa), hpa.Spec.MaxReplicas
 	const (
@@ -169,7 +168,7 @@ func bound(m memory, hpa *autoscalingv2.HorizontalPodAutoscaler, current, desire
 	return desired, "DesiredWithinRange", "the desired count is within the acceptable range"
 }
 
-// rulesOf fills in what the API server does, so that no object stored by another version can hurt.
+// rulesOf sets the API server's defaults, for objects stored by another version.
 func rulesOf(b *autoscalingv2.HorizontalPodAutoscalerBehavior) (up, down autoscalingv2.HPAScalingRules) {
 	percent := autoscalingv2.HPAScalingPolicy{Type: autoscalingv2.PercentScalingPolicy, Value: 100, PeriodSeconds: 15}
 	pods := autoscalingv2.HPAScalingPolicy{Type: autoscalingv2.PodsScalingPolicy, Value: 4, PeriodSeconds: 15}
@@ -203,8 +202,8 @@ func (m memory) lowest(rules autoscalingv2.HPAScalingRules, current int32, now t
 	}, slices.Min[[]int64], slices.Max[[]int64])
 }
 
-// allowed is what the policy that the rules choose allows: that of the largest change, or of the
-// smallest. Each counts from the replicas that there were when its period began.
+// allowed returns the change that the rules' selected policy allows: the largest or the smallest
+// one. Each policy counts from the replicas at the start of its period.
 func (m memory) allowed(
 	rules autoscalingv2.HPAScalingRules, current int32, now time.Time,
 	by func(start int64, p autoscalingv2.HPAScalingPolicy) int64, largest, smallest func([]int64) int64,

@@ -14,21 +14,21 @@ import (
 	"github.com/barque/barque/controllers/pods"
 )
 
-// sample is what a metric is of one pod, in thousandths.
+// sample is a metric's value of one pod, in thousandths.
 type sample struct {
 	value  int64
 	at     time.Time
 	window time.Duration // before at
 }
 
-// reading is what was read of one metric of the spec.
+// reading has the samples of one metric of the spec.
 type reading struct {
 	samples map[string]sample // by pod: Resource, ContainerResource and Pods
 	values  []int64           // in thousandths: one of Object, any number of External
 	err     error
 }
 
-// proposal is what one metric asks for.
+// proposal is the result of one metric.
 type proposal struct {
 	replicas int32
 	name     string // of the metric, for humans
@@ -51,7 +51,7 @@ type tolerance struct{ down, up float64 }
 
 func (t tolerance) holds(ratio float64) bool { return 1-t.down <= ratio && ratio <= 1+t.up }
 
-// calculation is what all metrics of one look have in common.
+// calculation is the common input of all metrics of one evaluation.
 type calculation struct {
 	Settings
 	tolerance tolerance
@@ -77,7 +77,7 @@ func (s Settings) calculation(o observed, now time.Time) calculation {
 	return c
 }
 
-// metric computes what one metric proposes.
+// metric computes the proposal of one metric.
 func (c calculation) metric(spec *autoscalingv2.MetricSpec, r reading) (proposal, *metricError) {
 	var p proposal
 	var err error
@@ -127,8 +127,8 @@ func (c calculation) metric(spec *autoscalingv2.MetricSpec, r reading) (proposal
 	return p, nil
 }
 
-// ofResource goes by what the pods use of a resource, or one container of each, as a share of what
-// they request or by itself.
+// ofResource computes the proposal for the pods' usage of a resource, or that of one container of
+// each. The usage is absolute, or a share of the requests.
 func (c calculation) ofResource(
 	name corev1.ResourceName, container string, target autoscalingv2.MetricTarget, r reading,
 ) (p proposal, value autoscalingv2.MetricValueStatus, err error) {
@@ -196,8 +196,8 @@ func (c calculation) byMean(name corev1.ResourceName, r reading, target int64, u
 	return c.replicas(g, values, ratio, func(string) int64 { return target }), meanOf(values), nil
 }
 
-// byUtilization computes replicas so that the pods use the target's percentage of what they
-// request.
+// byUtilization computes the replicas at which the pods use the target's percentage of their
+// requests.
 func (c calculation) byUtilization(
 	name corev1.ResourceName, container string, target int32, r reading,
 ) (replicas, percent int32, mean int64, err error) {
@@ -241,8 +241,8 @@ type groups struct {
 	unready, missing []string
 }
 
-// group returns the values that count. Pods that end do not; those that are not ready, and have
-// just begun, do not by what they use while they begin.
+// group returns the values that count. Values of pods that end do not count, nor CPU usage of pods
+// that are starting.
 func (c calculation) group(name corev1.ResourceName, samples map[string]sample) (map[string]int64, groups, error) {
 	if len(c.pods) == 0 {
 		return nil, groups{}, errors.New("no pods returned by selector while calculating replica count")
@@ -272,7 +272,7 @@ func (c calculation) group(name corev1.ResourceName, samples map[string]sample) 
 	return values, g, nil
 }
 
-// starting tells whether what a pod uses of CPU may be what it takes to begin.
+// starting reports whether a pod's CPU usage may be that of its start.
 func (c calculation) starting(pod *corev1.Pod, s sample) bool {
 	ready := pods.Condition(pod, corev1.PodReady)
 	if ready == nil || pod.Status.StartTime == nil {
@@ -285,9 +285,9 @@ func (c calculation) starting(pod *corev1.Pod, s sample) bool {
 	return ready.Status == corev1.ConditionFalse && began.Add(c.InitialReadinessDelay).After(ready.LastTransitionTime.Time)
 }
 
-// replicas computes how many replicas make the ratio 1. Pods whose use is not known are taken for
-// what lets the number change the least: for nothing when it would go up, for full when it would go
-// down. If that turns the direction, nothing changes.
+// replicas computes the number of replicas that makes the ratio 1. A pod without a value is assumed
+// to be idle when the number would rise, and fully used when it would fall. If that reverses the
+// direction, nothing changes.
 func (c calculation) replicas(g groups, values map[string]int64, ratio func(map[string]int64) float64, full func(pod string) int64) int32 {
 	known := ratio(values)
 	if len(g.missing) == 0 && (len(g.unready) == 0 || known <= 1) {

@@ -13,8 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// workload is a Deployment whose pods share a load, each up to what it can take. New pods are
-// pending for a while, then not ready for a while.
+// workload is a Deployment whose pods share a load, each up to its capacity. New pods are pending
+// for a while, then not ready for a while.
 type workload struct {
 	load     int64 // thousandths of a CPU, in total
 	replicas int32
@@ -57,7 +57,7 @@ func (w *workload) observe(hpa *autoscalingv2.HorizontalPodAutoscaler, now time.
 			pending(p)
 		case age < pendingFor+unreadyFor:
 			p.Status.Conditions[0] = corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(born)}
-			used = capacity // to begin takes what it can get
+			used = capacity // a starting pod uses all that it can get
 		default:
 			used = min(w.load/max(ready, 1), capacity)
 		}
@@ -102,9 +102,9 @@ func randomBehavior(r *rand.Rand) *autoscalingv2.HorizontalPodAutoscalerBehavior
 	return &autoscalingv2.HorizontalPodAutoscalerBehavior{ScaleUp: rules(60), ScaleDown: rules(400)}
 }
 
-// Whatever the load, the rules and the beginning: under a load that stays an autoscaler comes to
-// rest, within its bounds, where its pods are near their target; and at rest it decides the same
-// again, writes nothing, and tells nothing.
+// For any load, rules and initial state: under a constant load an autoscaler comes to rest within
+// its bounds, with its pods near their target. At rest it decides the same again, and writes
+// neither objects nor events.
 func TestConverges(t *testing.T) {
 	for seed := range seeds(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -153,8 +153,8 @@ func TestConverges(t *testing.T) {
 	}
 }
 
-// No more pods are made or removed than the policies allow, which count from the replicas that
-// there were when their period began.
+// No more pods are made or removed than the policies allow. These count from the replicas at the
+// start of their period.
 func TestKeepsToItsRules(t *testing.T) {
 	ups, downs := 0, 0
 	for seed := range seeds(40) {
@@ -244,7 +244,7 @@ func TestStabilizes(t *testing.T) {
 	at("after the window", 1)
 }
 
-// What others write into an autoscaler does not make it panic, nor choose a number out of bounds.
+// No content of an autoscaler causes a panic, or a number out of bounds.
 func FuzzDecide(f *testing.F) {
 	f.Add(int32(3), int32(1), int32(10), int32(50), int64(700), int32(4), int32(100), int32(15), uint8(0))
 	f.Add(int32(0), int32(0), int32(math.MaxInt32), int32(1), int64(math.MaxInt64), int32(math.MaxInt32), int32(math.MaxInt32), int32(1800), uint8(7))

@@ -10,9 +10,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// requestsOf returns what each pod requests of a resource, or one container of each, in
-// thousandths. Each container has to request something: else there is nothing that the use could
-// be a share of. The error names the first pod by name, so that it is the same each time.
+// requestsOf returns each pod's request of a resource, or that of one container of each, in
+// thousandths. Each container must have a request: otherwise a utilization is not defined. The
+// error names the first pod by name, so that it is the same each time.
 func requestsOf(pods []*corev1.Pod, container string, name corev1.ResourceName) (map[string]int64, error) {
 	requests := make(map[string]int64, len(pods))
 	byName := func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) }

@@ -29,12 +29,11 @@ import (
 )
 
 const (
-	// patience bounds one request: the servers of custom and external metrics are somebody else's.
+	// patience bounds one request: the servers of custom and external metrics are not Barque's.
 	patience = 15 * time.Second
-	// discoverAgain is how often the API is asked at most what it serves, when what is looked for
-	// is not there.
+	// discoverAgain is the least pause between two discoveries for a missing kind.
 	discoverAgain = 30 * time.Second
-	// defaultWindow is that of custom metrics which do not tell theirs.
+	// defaultWindow is the window of custom metrics that have none.
 	defaultWindow = time.Minute
 )
 
@@ -48,7 +47,7 @@ func newSources(config *rest.Config) (scales, metricsReader, error) {
 	}
 	kinds := &kinds{apis: custom_metrics.NewAvailableAPIsGetter(client)}
 	kinds.mapper = restmapper.NewDeferredDiscoveryRESTMapper(cached.NewMemCacheClient(client))
-	// The scale client takes JSON for what others serve.
+	// The scale client uses JSON for kinds of other API servers.
 	plain := rest.CopyConfig(config)
 	plain.ContentConfig = rest.ContentConfig{}
 	subresources, err := scale.NewForConfig(plain, kinds.mapper, dynamic.LegacyAPIPathResolverFunc, scale.NewDiscoveryScaleKindResolver(client))
@@ -68,8 +67,8 @@ func newSources(config *rest.Config) (scales, metricsReader, error) {
 	}, nil
 }
 
-// kinds knows what the API serves. It finds out when it is asked, and again when something is not
-// there: it may have come since.
+// kinds has the API's discovery. It reads it at the first use, and again for a missing kind, which
+// may be served since.
 type kinds struct {
 	mapper meta.ResettableRESTMapper
 	apis   custom_metrics.AvailableAPIsGetter
@@ -78,7 +77,7 @@ type kinds struct {
 	reset time.Time
 }
 
-// again tells whether to look once more for what was not found.
+// again reports whether to repeat the discovery for a missing kind.
 func (k *kinds) again() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -161,7 +160,7 @@ func (c *clients) read(ctx context.Context, namespace string, selector labels.Se
 	return r
 }
 
-// resource reads what the pods use, or one container of each.
+// resource reads the usage of the pods, or of one container of each.
 func (c *clients) resource(ctx context.Context, namespace string, selector labels.Selector, name corev1.ResourceName, container string) (map[string]sample, error) {
 	list, err := c.resources.PodMetricses(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
 	if err != nil {
@@ -180,8 +179,7 @@ func (c *clients) resource(ctx context.Context, namespace string, selector label
 	return samples, nil
 }
 
-// used adds up what the containers of a pod use. Of a pod of which it is not known for each,
-// nothing is.
+// used adds up the usage of a pod's containers. Without a value for each the sum is unknown.
 func used(m *metricsv1beta1.PodMetrics, name corev1.ResourceName, container string) (sum int64, ok bool) {
 	for _, c := range m.Containers {
 		if container != "" && c.Name != container {

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// server answers requests by path and query, and keeps what is put.
+// server answers requests by path and query, and keeps the objects that are put.
 type server struct {
 	mu    sync.Mutex
 	pages map[string]string

@@ -11,8 +11,8 @@ import (
 	"github.com/barque/barque/controllers/pods"
 )
 
-// count brings the numbers of the status up to date, and finds the pods that lose their finalizer
-// once they are written.
+// count updates the numbers of the status, and finds the pods that lose their finalizer after the
+// write.
 func (v *view) count(p *plan, end *batchv1.JobCondition) {
 	uncounted := p.status.UncountedTerminatedPods
 	remaining := sets.New[types.UID]()
@@ -88,8 +88,8 @@ func settle(list *[]types.UID, remaining sets.Set[types.UID]) int32 {
 	return int32(was - len(*list))
 }
 
-// account adds to a status what has been done to pods since it was computed, so that it need not be
-// written once more for that.
+// account adds the latest creations and deletions of pods to a computed status, which saves a
+// second write.
 func account(status *batchv1.JobStatus, created int, deleted []*corev1.Pod) {
 	status.Active += int32(created - len(deleted))
 	ready, terminating := *status.Ready, *status.Terminating+int32(len(deleted))

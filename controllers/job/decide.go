@@ -21,22 +21,22 @@ const (
 	maxUncounted = 500
 )
 
-// observed is what decide knows about one job.
+// observed is the input of decide about one job.
 type observed struct {
 	job     *batchv1.Job
 	pods    []*corev1.Pod // all that it controls
 	backoff backoff
 }
 
-// plan is what to do about one job, in this order.
+// plan has the changes for one job, in this order.
 type plan struct {
 	discard []*corev1.Pod // too many: deleted without their finalizer, they count as nothing
 	kill    []*corev1.Pod // of a job that ends: deleted with their finalizer
 	create  []*corev1.Pod
 	status  batchv1.JobStatus
-	release []*corev1.Pod // the status counts them, or nobody will: they lose the finalizer
+	release []*corev1.Pod // counted in the status, or never to be counted: they lose the finalizer
 	backoff backoff       // to remember when the status is written
-	events  []event       // to tell then
+	events  []event       // to write after the status
 	again   time.Duration
 }
 
@@ -50,7 +50,7 @@ func (p *plan) soon(d time.Duration) {
 	}
 }
 
-// view is what decide works out from what it observes.
+// view is decide's input, with derived data.
 type view struct {
 	observed
 	now    time.Time
@@ -60,18 +60,18 @@ type view struct {
 	// newly ended pods are in no count yet.
 	newSucceeded, newFailed []*corev1.Pod
 	succeeded, failed       int32 // all, the new ones included
-	// For indexed jobs: what the status says, and what is true with the new ones.
+	// For indexed jobs: the indexes in the status, and the indexes with the new pods.
 	done, doneNow, failedNow indexes
 	// waiting are failed pods whose replacement is to inherit their count of failures, by index.
 	waiting map[int]*corev1.Pod
 }
 
-// decide takes one step of a job that has not finished and that nobody else manages. It is called
-// again whenever something it looks at has changed.
+// decide takes one step of an unfinished job that has no other manager. It is called again whenever
+// its input has changed.
 //
-// A pod is counted in three steps, so that a crash between any two loses no pod and counts none
-// twice: its UID goes into the status; its finalizer goes; its UID leaves the status and a counter
-// rises. A completion index needs no UID: the set of indexes is the counter.
+// A pod is counted in three steps, so that a crash between any two neither loses it nor counts it
+// twice. Its UID goes into the status; its finalizer is removed; its UID leaves the status and a
+// counter rises. A completion index needs no UID: the set of indexes is the counter.
 func decide(o observed, now time.Time) plan {
 	v := look(o, now)
 	p := plan{status: *o.job.Status.DeepCopy(), backoff: o.backoff.after(v.newSucceeded, v.newFailed)}

@@ -284,7 +284,7 @@ func TestIndexSets(t *testing.T) {
 	}
 }
 
-// fate is what became of pods that a job has counted, by the test's own count.
+// fate is the test's own count of a job's ended pods.
 type fate struct{ succeeded, failed int }
 
 // world carries plans out, whole or in part.
@@ -377,8 +377,8 @@ func (w *world) live() {
 	})
 }
 
-// Whatever happens between two steps, every job comes to its end, every pod is counted once, no
-// more pods run than are wanted, and a look at an unchanged world changes nothing.
+// With any events between two steps, every job ends and every pod is counted once. No more pods run
+// than wanted. A second reconcile of an unchanged state changes nothing.
 func TestEveryPodIsCountedOnce(t *testing.T) {
 	complete := 0
 	for seed := range uint64(400) {

@@ -8,9 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// end returns the condition under which the job ends, SuccessCriteriaMet or FailureTarget, nil if
-// it goes on. What an earlier look has decided stays. Completion by numbers is not among them: see
-// completed.
+// end returns the condition that ends the job, SuccessCriteriaMet or FailureTarget, nil if it goes
+// on. An earlier decision is kept. Completion by numbers is not among them: see completed.
 func (v *view) end(p *plan) *batchv1.JobCondition {
 	for _, t := range []batchv1.JobConditionType{batchv1.JobSuccessCriteriaMet, batchv1.JobFailureTarget} {
 		if c := conditionOf(v.job.Status.Conditions, t); c != nil && c.Status == corev1.ConditionTrue {
@@ -91,8 +90,7 @@ func backoffLimit(job *batchv1.Job) int32 {
 	return *job.Spec.BackoffLimit
 }
 
-// completed returns the condition of a job that has as many successes as it wants, and no pod that
-// still runs.
+// completed returns the condition of a job with all its successes and no running pod.
 func (v *view) completed(p *plan) *batchv1.JobCondition {
 	if len(v.active)-len(p.discard)+len(p.create) > 0 {
 		return nil
@@ -123,8 +121,8 @@ func (v *view) suspension(p *plan) {
 	}
 }
 
-// finish notes that the job ends, and, when an earlier look has noted it and every pod has come to
-// its end and is counted, that it has ended.
+// finish adds the condition that the job is ending. When an earlier reconcile has added it and
+// every pod has ended and is counted, finish adds the condition that the job has ended.
 func (v *view) finish(p *plan, end *batchv1.JobCondition) {
 	if end == nil {
 		return
@@ -176,7 +174,7 @@ func newCondition(t batchv1.JobConditionType, status corev1.ConditionStatus, rea
 	return &batchv1.JobCondition{Type: t, Status: status, LastProbeTime: *timeOf(now), LastTransitionTime: *timeOf(now), Reason: reason, Message: message}
 }
 
-// timeOf cuts a time to what the API stores.
+// timeOf truncates a time to the precision of the API.
 func timeOf(t time.Time) *metav1.Time {
 	m := metav1.NewTime(t.Truncate(time.Second))
 	return &m

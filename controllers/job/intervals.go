@@ -6,14 +6,13 @@ import (
 	"strings"
 )
 
-// indexes is a set of completion indexes as sorted intervals that neither touch nor overlap. It
-// is what the status holds as text: a job may have 100,000 of them.
+// indexes is a set of completion indexes as sorted intervals that neither touch nor overlap. The
+// status holds it as text. A job may have 100,000 indexes.
 type indexes []interval
 
 type interval struct{ first, last int }
 
-// parseIndexes reads text like "1,3-5". What is not below limit is left out, and so is what cannot
-// be read.
+// parseIndexes reads text like "1,3-5". Indexes from limit on, and unreadable parts, are left out.
 func parseIndexes(text string, limit int) indexes {
 	var out indexes
 	for part := range strings.SplitSeq(text, ",") {
@@ -33,7 +32,7 @@ func parseIndexes(text string, limit int) indexes {
 	return out.sorted()
 }
 
-// sorted puts intervals in order and joins those that touch.
+// sorted sorts intervals and joins those that touch.
 func (x indexes) sorted() indexes {
 	slices.SortFunc(x, func(a, b interval) int { return a.first - b.first })
 	var out indexes

@@ -1,9 +1,9 @@
-// Package job runs Jobs: it keeps as many pods alive as a job wants at a time, counts those that
-// end, each once, and ends the job by its numbers, its limits and its policies.
+// Package job runs Jobs. It keeps the wanted number of pods running and counts each ended pod once.
+// It ends the job by its numbers, its limits and its policies.
 //
-// All choices are made by decide. What has been counted is in the status and in the pods: a pod
-// has the tracking finalizer until the status counts it. Only the row of failures that delays the
-// next pod is kept in memory; a new leader begins it from the pods that there are.
+// All choices are made by decide. The count is in the status and in the pods: a pod has the
+// tracking finalizer until the status counts it. Only the series of failures that delays the next
+// pod is kept in memory; a new leader begins it from the existing pods.
 package job
 
 import (
@@ -33,8 +33,8 @@ import (
 
 var kind = batchv1.SchemeGroupVersion.WithKind("Job")
 
-// batch is how far apart the looks at a job are that only pods have caused: many of them end at a
-// time, and each look may write the status.
+// batch is the pause between reconciles of a job that only pods have caused: many end at a time,
+// and each reconcile may write the status.
 const batch = time.Second
 
 // Config of a Controller.
@@ -86,7 +86,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	return errors.Join(err, other)
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client  kubernetes.Interface
@@ -98,7 +98,7 @@ type term struct {
 	memories map[types.UID]memory
 }
 
-// memory is what is kept of a job between two looks.
+// memory is the state of a job between two reconciles.
 type memory struct {
 	backoff    backoff
 	at         time.Time // of the last look
@@ -112,7 +112,7 @@ func (t *term) forget(uid types.UID) {
 	delete(t.memories, uid)
 }
 
-// matching tells which jobs may adopt a pod.
+// matching returns the jobs that may adopt a pod.
 func (t *term) matching(pod *corev1.Pod, going bool) []runtime.Key {
 	if going {
 		return nil
@@ -163,8 +163,8 @@ func (t *term) step(ctx context.Context, key runtime.Key, job *batchv1.Job, now 
 		return 0, err
 	}
 	p := decide(observed{job: job, pods: mine, backoff: t.backoffOf(job, mine)}, now)
-	// A pod of which the informers do not show that it has lost its finalizer, or a status that
-	// counts it, would be counted once more.
+	// A pod would be counted again while the informers do not show its lost finalizer, or the
+	// status that counts it.
 	if len(p.create)+len(p.release)+len(p.kill)+len(p.discard) > 0 {
 		if behind, err := t.fresh.Behind(ctx, t.client, t.pods, owner, mine); err != nil || behind {
 			return runtime.Retry, err
@@ -173,7 +173,7 @@ func (t *term) step(ctx context.Context, key runtime.Key, job *batchv1.Job, now 
 	return p.again, t.act(ctx, key, job, p)
 }
 
-// early returns how long to wait with another look at a job whose spec is the same as at the last.
+// early returns the wait before another reconcile of a job with an unchanged spec.
 func (t *term) early(job *batchv1.Job, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -189,8 +189,8 @@ func (t *term) early(job *batchv1.Job, now time.Time) time.Duration {
 	return 0
 }
 
-// failed notes that the last look has not come to its end: the back-off of the key tells when the
-// next one is, and early, which would end that, does not.
+// failed records that the last reconcile did not complete. The key's back-off then sets the next
+// one, and early does not shorten it.
 func (t *term) failed(uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -200,7 +200,7 @@ func (t *term) failed(uid types.UID) {
 	}
 }
 
-// unknown marks a row of failures that nobody has counted in this term.
+// unknown marks a series of failures that was not counted in this term.
 const unknown = -1
 
 // backoffOf returns the row of failures before this look. A new leader takes it from the pods that
@@ -290,7 +290,7 @@ func (t *term) release(ctx context.Context, key runtime.Key, pod *corev1.Pod) er
 	return nil
 }
 
-// writeStatus writes the status if it says anything new, and tells what comes with it.
+// writeStatus writes the status if it has changed, and the plan's events.
 func (t *term) writeStatus(ctx context.Context, key runtime.Key, job *batchv1.Job, p plan) error {
 	err := runtime.WriteStatus(ctx, t.loop, key, t.jobs, job.Status, p.status, func() (*batchv1.Job, error) {
 		now := job.DeepCopy()

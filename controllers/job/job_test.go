@@ -42,7 +42,7 @@ type world struct {
 	ctrl *job.Controller
 }
 
-// newWorld runs pods for a minute each; ends tells how one ends, "" for never.
+// newWorld runs pods for a minute each; ends returns the phase at a pod's end, "" for never.
 func newWorld(t *testing.T, ends func(*corev1.Pod) corev1.PodPhase) *world {
 	c := controllertest.New(t)
 	ctrl, err := job.New(job.Config{Informers: c.Informers})
@@ -214,7 +214,7 @@ func TestSuspendAndDeadline(t *testing.T) {
 	})
 }
 
-// The pods of a job that is deleted, or that somebody else manages, are let go or left alone.
+// The pods of a deleted job are released; the pods of a job with another manager are left alone.
 func TestOrphans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, never)
@@ -244,7 +244,7 @@ func TestOrphans(t *testing.T) {
 	})
 }
 
-// A matching pod of nobody is adopted, tracked and counted.
+// A matching pod without an owner is adopted, tracked and counted.
 func TestAdoption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, succeed)

@@ -17,8 +17,8 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 )
 
-// orphans makes the loop that takes the tracking finalizer from pods which no job will count any
-// more: theirs is gone, has finished, or has let them go. Without it they could not be deleted.
+// orphans makes the loop that removes the tracking finalizer from pods that no job will count:
+// their job is gone, has finished, or has released them. With it they could not be deleted.
 func (t *term) orphans() *runtime.Loop {
 	loop := runtime.NewLoop("job-orphans", 1, t.cfg.Logger, t.reconcileOrphan)
 	runtime.Watch(loop, t.pods, func(_, now *corev1.Pod) []runtime.Key {
@@ -53,8 +53,8 @@ func (t *term) orphans() *runtime.Loop {
 	return loop
 }
 
-// ownerOf returns the job of a pod as the informer knows it, nil when it has none or that one is
-// gone. theirs is false when the pod belongs to another kind.
+// ownerOf returns the job of a pod from the informer, nil when it has none or the job is gone.
+// theirs is false when the pod belongs to another kind.
 func (t *term) ownerOf(pod *corev1.Pod) (job *batchv1.Job, theirs bool) {
 	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil {

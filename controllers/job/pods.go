@@ -15,7 +15,7 @@ import (
 
 const (
 	indexEnv = "JOB_COMPLETION_INDEX"
-	// longestPrefix leaves room for what the server appends to a generated name.
+	// longestPrefix leaves room for the suffix that the server appends to a generated name.
 	longestPrefix = 63 - 5
 )
 
@@ -39,7 +39,8 @@ func failures(pod *corev1.Pod, annotation string) int32 {
 	return int32(n)
 }
 
-// allFailures counts the failures of an index before this pod, those that a policy ignores too.
+// allFailures counts the failures of an index before this pod, including failures that a policy
+// ignores.
 func allFailures(pod *corev1.Pod) int32 {
 	return failures(pod, batchv1.JobIndexFailureCountAnnotation) + failures(pod, batchv1.JobIndexIgnoredFailureCountAnnotation)
 }

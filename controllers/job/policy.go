@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// verdict is what a pod failure policy says about one failed pod.
+// verdict is the result of a pod failure policy for one failed pod.
 type verdict struct {
 	action  batchv1.PodFailurePolicyAction // of the first rule that matches; empty when none does
 	message string                         // why the job fails, if it does

@@ -9,7 +9,7 @@ import (
 	"github.com/barque/barque/controllers/pods"
 )
 
-// resize finds what is missing or too much. One look does one of them.
+// resize plans missing pods or surplus ones; one reconcile does one of both.
 func (v *view) resize(p *plan) {
 	if suspended(v.job) {
 		p.discard = v.active
@@ -75,8 +75,8 @@ func (v *view) wanted() int {
 	return max(0, min(parallelism, v.completions()-int(v.succeeded)))
 }
 
-// excess returns the pods to give up: at least n, and in an indexed job all that share an index
-// with another one or have none that is asked for.
+// excess returns the pods to delete: at least n. In an indexed job these include pods that share an
+// index, or have one that is not wanted.
 func (v *view) excess(n int) []*corev1.Pod {
 	left := slices.Clone(v.active)
 	pods.ByDeletion(left, left, v.now)

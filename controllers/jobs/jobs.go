@@ -1,5 +1,4 @@
-// Package jobs holds what the controllers that deal with Jobs agree on about them. All of it is
-// pure.
+// Package jobs has definitions that several controllers share about Jobs. All of it is pure.
 package jobs
 
 import (

@@ -70,7 +70,7 @@ func cmpFirst[T any](a, b *T) *T {
 	return b
 }
 
-// disk is what of a node its local volumes depend on.
+// disk is the part of a node on which its local volumes depend.
 type disk struct {
 	root, host string
 	bytes      int64
@@ -81,9 +81,9 @@ func diskOf(n *corev1.Node) disk {
 	return disk{n.Annotations[localpv.RootAnnotation], n.Labels[corev1.LabelHostname], q.Value()}
 }
 
-// decideCapacities says what is left on each node for each class: the node's disk without what is
-// promised to volumes. Volumes may hold less than they were promised, and other files of the node
-// more.
+// decideCapacities returns the free capacity of each node for each class: the node's disk less the
+// capacity of its volumes. The use may differ: volumes may be less full, and the node has other
+// files.
 func decideCapacities(classes []*storagev1.StorageClass, nodes []*corev1.Node, volumes []*corev1.PersistentVolume) map[string]*storagev1.CSIStorageCapacity {
 	promised := map[string]int64{}
 	for _, v := range volumes {
@@ -163,7 +163,7 @@ func (t *term) capacitiesNow() (map[string]*storagev1.CSIStorageCapacity, error)
 	return decideCapacities(classes, nodes, volumes), err
 }
 
-// correct makes one published capacity what it should be; nil is none.
+// correct changes one published capacity to the wanted one; nil is none.
 func (t *term) correct(ctx context.Context, key runtime.Key, is, want *storagev1.CSIStorageCapacity) error {
 	api := t.client.StorageV1().CSIStorageCapacities(capacityNamespace)
 	var made *storagev1.CSIStorageCapacity

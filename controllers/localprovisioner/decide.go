@@ -24,16 +24,16 @@ const (
 
 const pvProtection = "kubernetes.io/pv-protection"
 
-// claimPlan is what is to be done for a claim. At most one of its fields is set.
+// claimPlan is the change for a claim. At most one of its fields is set.
 type claimPlan struct {
 	create *corev1.PersistentVolume
-	// failure is told to the claim's users.
+	// failure goes into an event of the claim.
 	failure string
-	// reselect takes the selected node back, because of failure: the scheduler finds another one.
+	// reselect removes the selected node because of failure: the scheduler chooses another one.
 	reselect bool
 }
 
-// ours tells whether the binder has given a claim to this provisioner, which has not made its
+// ours reports whether the binder has given a claim to this provisioner, which has not made its
 // volume yet.
 func ours(claim *corev1.PersistentVolumeClaim) bool {
 	name, ok := claim.Annotations[provisionerAnnotation]
@@ -50,7 +50,7 @@ func className(claim *corev1.PersistentVolumeClaim) string {
 	return ptr.Deref(claim.Spec.StorageClassName, "")
 }
 
-// volumeName is upstream's: what is made twice for one claim is made once.
+// volumeName is as upstream: a second attempt for a claim finds the volume of the first.
 func volumeName(claim *corev1.PersistentVolumeClaim) string { return "pvc-" + string(claim.UID) }
 
 // decideClaim plans for a claim of ours. node is the selected one, or nil when it is not there.
@@ -79,7 +79,7 @@ func decideClaim(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageCl
 	return claimPlan{create: newVolume(claim, class, node)}
 }
 
-// unsupported says what of a claim local volumes do not have, or "".
+// unsupported returns the claim's feature that local volumes lack, or "".
 func unsupported(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) string {
 	switch {
 	case claim.Spec.Selector != nil:
@@ -132,7 +132,7 @@ func newVolume(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClas
 	}
 }
 
-// volumeAct is what is to be done with a volume.
+// volumeAct is the change for a volume.
 type volumeAct int
 
 const (
@@ -144,7 +144,7 @@ const (
 	abandon
 	// grow gives a volume the size that its claim asks for.
 	grow
-	// tellGrown tells the claim what size its volume has.
+	// tellGrown writes the volume's size into the claim.
 	tellGrown
 )
 

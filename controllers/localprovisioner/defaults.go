@@ -23,9 +23,9 @@ const (
 	layDownRetry      = 2 * time.Second
 )
 
-// layDown lays down the default class and what the scheduler knows the provisioner by, once in the
-// life of the cluster: what users have changed or deleted stays as it is. It returns when that is
-// done, or ctx ends.
+// layDown creates the default class and the provisioner's CSIDriver, once in the life of the
+// cluster: later changes and deletions by users stay. It retries until it succeeds, and returns
+// when ctx ends.
 func (t *term) layDown(ctx context.Context) error {
 	for t.cfg.DefaultClass != "" {
 		err := t.layDownOnce(ctx)

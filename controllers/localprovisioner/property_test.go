@@ -14,8 +14,8 @@ import (
 
 func gigabytes(n int64) resource.Quantity { return *resource.NewQuantity(n<<30, resource.BinarySI) }
 
-// Whatever a volume and its claim are: after three acts nothing is left to do, and no volume was
-// deleted that has its claim.
+// For any volume and claim: after three acts nothing is left to do, and no volume was deleted while
+// its claim exists.
 func TestDecideVolumeConverges(t *testing.T) {
 	for seed := range uint64(1000) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -90,7 +90,7 @@ func TestDecideClaimGivesUpOnce(t *testing.T) {
 	}
 }
 
-// A node's capacity goes down by what each of its volumes is promised, and never below nothing.
+// A node's capacity falls by the capacity of each of its volumes, and never below zero.
 func TestCapacitiesFollowVolumes(t *testing.T) {
 	class := defaultClass("local-path", nil)
 	left := func(volumes []*corev1.PersistentVolume) int64 {

@@ -61,7 +61,7 @@ func New(cfg Config) (*Controller, error) {
 	}, nil
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client   kubernetes.Interface
@@ -142,7 +142,7 @@ func (t *term) reconcileClaim(ctx context.Context, key runtime.Key) (time.Durati
 		return 0, err
 	}
 	if _, err := t.listVolumes.Get(volumeName(claim)); err == nil {
-		return 0, nil // the binder has what it needs
+		return 0, nil // the binder has the volume
 	}
 	class, err := t.listClasses.Get(className(claim))
 	if err != nil && !apierrors.IsNotFound(err) {

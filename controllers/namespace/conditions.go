@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// conditionsOf tells in the namespace's status what a pass found, with the types and reasons that
-// Kubernetes has for it.
+// conditionsOf returns the namespace's conditions for the result of a pass, with the types and
+// reasons of Kubernetes.
 func conditionsOf(was []corev1.NamespaceCondition, r *report, now time.Time) []corev1.NamespaceCondition {
 	out := slices.Clone(was)
 	set := func(t corev1.NamespaceConditionType, bad bool, reason, message, goodReason, goodMessage string) {

@@ -17,12 +17,12 @@ import (
 	"github.com/barque/barque/controllers/pods"
 )
 
-// pageSize bounds what one listing of remaining objects brings.
+// pageSize bounds a page in the list of remaining objects.
 const pageSize = 500
 
-// report is what one pass over a namespace's content found.
+// report is the result of one pass over a namespace's content.
 type report struct {
-	discovery error // some API groups could not be asked what they serve
+	discovery error // the discovery of some API groups failed
 	content   error // some deletions failed
 	// remaining counts objects by resource, finalizers by name.
 	remaining  map[schema.GroupVersionResource]int
@@ -39,7 +39,7 @@ type deletable struct {
 	collection bool // can be deleted all at once
 }
 
-// deletables reads from discovery what a namespace may contain.
+// deletables reads a namespace's possible resources from discovery.
 func deletables(lists []*metav1.APIResourceList) []deletable {
 	var out []deletable
 	for _, list := range lists {
@@ -57,8 +57,8 @@ func deletables(lists []*metav1.APIResourceList) []deletable {
 	return out
 }
 
-// empty asks for the deletion of all content of a namespace and reports what is still there. Pods
-// go first: what they use, such as network policies, must not go while they run.
+// empty requests the deletion of all content of a namespace and reports the rest. Pods go first:
+// objects that they use, such as network policies, must not go while they run.
 func (t *term) empty(ctx context.Context, namespace string) *report {
 	r := &report{remaining: map[schema.GroupVersionResource]int{}, finalizers: map[string]int{}}
 	lists, err := t.discover()
@@ -93,7 +93,7 @@ func (t *term) pass(ctx context.Context, namespace string, resources []deletable
 	}
 }
 
-// clear deletes the objects of one resource and returns those that are still there.
+// clear deletes the objects of one resource and returns the remaining ones.
 func (t *term) clear(ctx context.Context, namespace string, d deletable) ([]metav1.PartialObjectMetadata, error) {
 	api := t.metadata.Resource(d.gvr).Namespace(namespace)
 	there, err := list(ctx, api)
@@ -152,9 +152,9 @@ func describe[K comparable](counts map[K]int, format string, name func(K) string
 	return strings.Join(parts, ", ")
 }
 
-// patience is how long to wait before the next pass, by how long the namespace is being deleted:
-// pods take their time to end, and tell when they have; most other things are gone at once. A pass
-// reads every resource, which would be much each second where a finalizer holds something for days.
+// patience is the pause before the next pass. It grows with the time since the deletion. Pods take
+// their time to end, and their end is an event; most other objects are gone at once. A pass reads
+// every resource, which is too much each second while a finalizer holds an object for days.
 func patience(deleting time.Duration) time.Duration {
 	return min(max(time.Second, deleting/4), 15*time.Second)
 }

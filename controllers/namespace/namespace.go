@@ -1,6 +1,5 @@
-// Package namespace empties namespaces that are being deleted and then lets them go: it holds the
-// finalizer "kubernetes" of every namespace. What it waits for is told in the namespace's
-// conditions.
+// Package namespace empties terminating namespaces and then releases them: it holds the finalizer
+// "kubernetes" of every namespace. The namespace's conditions show the remaining content.
 package namespace
 
 import (
@@ -78,11 +77,11 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 			return nil
 		}
 		if old != nil && old.DeletionTimestamp != nil && slices.Equal(old.Spec.Finalizers, now.Spec.Finalizers) {
-			return nil // every pass tells in the status what it found, and that must not begin another
+			return nil // a pass writes its findings to the status, which must not begin another pass
 		}
 		return []runtime.Key{{Name: now.Name}}
 	})
-	// The last pod to end is what most deletions wait for.
+	// Most deletions wait for the end of the last pod.
 	runtime.Watch(t.loop, c.pods, func(old, now *corev1.Pod) []runtime.Key {
 		if now != nil {
 			return nil
@@ -96,7 +95,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	return t.loop.Run(ctx)
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client   kubernetes.Interface
@@ -108,8 +107,8 @@ type term struct {
 	emptySince map[types.UID]time.Time
 }
 
-// quiet is how long a namespace must have been found empty before it goes. Each API server refuses
-// to create objects in it as soon as it has seen that it is Terminating, which is a moment after.
+// quiet is how long a namespace must have been empty before it is released. Each API server refuses
+// new objects from when it has seen that the namespace is Terminating, which takes a moment.
 const quiet = time.Second
 
 func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, error) {
@@ -121,7 +120,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 		return 0, err
 	}
 	if ns.Status.Phase != corev1.NamespaceTerminating {
-		// Nothing new may be created from here on; what is deleted before would come back.
+		// Nothing new may be created from here on: deleted objects would come back.
 		if ns, err = t.writeStatus(ctx, key, ns, ns.Status.Conditions); err != nil {
 			return 0, err
 		}

@@ -215,7 +215,7 @@ func TestContentThatCannotBeDeleted(t *testing.T) {
 	})
 }
 
-// An object that stays, held by a finalizer that nobody takes off, costs little.
+// An object that stays because of a finalizer costs little.
 func TestNamespaceThatStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

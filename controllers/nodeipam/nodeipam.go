@@ -1,11 +1,11 @@
 // Package nodeipam gives every Node its block of pod addresses, cut from the cluster's CIDRs.
 //
-// A block is the Node's for as long as the Node object lives and no block is two Nodes'. Blocks are
-// handed out by one goroutine, which starts a term by reading the Nodes from the API server and
-// remembers what it hands out until its informer shows it.
+// A block belongs to one Node, for as long as the Node object exists. One goroutine hands out the
+// blocks. It starts a term by reading the Nodes from the API server. It remembers each block until
+// its informer shows it.
 //
 // When no block is free, Nodes wait for the removal of another Node. A waiting Node gets one event
-// in a term, and costs no search of the ranges and no attempt of its own.
+// in a term, and costs no search of the ranges and no attempt.
 package nodeipam
 
 import (
@@ -121,7 +121,7 @@ type term struct {
 	full    bool                 // the last search found no block, and no Node has gone since
 }
 
-// given is what a Node has been given.
+// given is the block of a Node.
 type given struct {
 	uid    types.UID
 	blocks []string

@@ -121,8 +121,8 @@ func TestEveryNodeGetsItsOwn(t *testing.T) {
 	})
 }
 
-// TestNoBlockIsFree: Nodes without a block cost one event each and one warning in all, however
-// often they change, and get the blocks of Nodes that are removed.
+// TestNoBlockIsFree: Nodes without a block cost one event each and one warning in all, also over
+// many changes. They get the blocks of removed Nodes.
 func TestNoBlockIsFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t)

@@ -10,10 +10,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// arrivals remember when pods were first seen that have come in the future: a server whose clock
-// was ahead has bound them. To take each look at such a pod for its arrival would postpone its
-// eviction until that future is there. Like sightings they are kept while this server does not
-// lead, too.
+// arrivals remember when pods with a start in the future were first seen: a server whose clock was
+// ahead has bound them. Without that memory each reconcile would postpone the eviction until that
+// future. Like sightings they are kept while this server does not lead.
 type arrivals struct {
 	mu   sync.Mutex
 	seen map[types.UID]time.Time
@@ -21,7 +20,7 @@ type arrivals struct {
 
 func newArrivals() *arrivals { return &arrivals{seen: map[types.UID]time.Time{}} }
 
-// listen makes arrivals see what an informer learns.
+// listen adds arrivals' handler to an informer.
 func (a *arrivals) listen(pods cache.SharedIndexInformer) error {
 	notice := func(obj any) {
 		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
@@ -46,8 +45,8 @@ func (a *arrivals) listen(pods cache.SharedIndexInformer) error {
 	return nil
 }
 
-// of returns when a pod was given to its node, the same at every look and never later than the
-// first one.
+// of returns when a pod came to its node: the same at every call, and never later than the first
+// call.
 func (a *arrivals) of(pod *corev1.Pod, now time.Time) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Pods that a server bound whose clock was an hour ahead have what they tolerate, and no hour more:
-// from the taint, or, when they came later, from when they were first seen, whoever leads then.
+// A pod bound by a server whose clock was an hour ahead has its toleration, without another hour.
+// It counts from the taint, or, for a later pod, from when any server first saw the pod.
 func TestPodsBoundByAClockThatIsAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2, oneZone)

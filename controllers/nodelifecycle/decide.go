@@ -16,8 +16,8 @@ var unknowable = []corev1.NodeConditionType{
 	corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure,
 }
 
-// markUnknown returns the conditions of a node that has been without life for too long, and
-// whether they differ from what it has.
+// markUnknown returns the conditions of a node that was silent for too long, and whether they are
+// new.
 func markUnknown(status corev1.NodeStatus, now time.Time) ([]corev1.NodeCondition, bool) {
 	conditions, changed := slices.Clone(status.Conditions), false
 	for _, t := range unknowable {
@@ -39,8 +39,8 @@ func markUnknown(status corev1.NodeStatus, now time.Time) ([]corev1.NodeConditio
 	return conditions, changed
 }
 
-// markIll returns the conditions of a node that lives and says that it is ill, and whether they
-// differ from what it has. One that is not ready already has said why.
+// markIll returns the conditions of a live node that reports itself as ill, and whether they are
+// new. A node that is not ready already has written its reason.
 func markIll(status corev1.NodeStatus, ill string, now time.Time) ([]corev1.NodeCondition, bool) {
 	conditions := slices.Clone(status.Conditions)
 	i := slices.IndexFunc(conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
@@ -78,17 +78,16 @@ func ours(t *corev1.Taint) bool {
 	return false
 }
 
-// taintsOf returns the taints that a node should have. An unreachable one gets no new pods, even
-// while its conditions, which nobody is there to write, still say that it is ready. evicting says
-// whether a taint that evicts may be put on a node that has none; allGone, that none may be on any
-// node.
+// taintsOf returns the taints that a node should have. An unreachable node gets no new pods, even
+// while its conditions still are ready because its kubelet cannot write. evicting reports whether a
+// node without one may get an evicting taint; with allGone no node may have one.
 func taintsOf(node *corev1.Node, unreachable bool, evicting func() bool, allGone bool, now time.Time) []corev1.Taint {
 	var key string
 	switch statusOf(node, corev1.NodeReady) {
 	case corev1.ConditionTrue:
 	case corev1.ConditionUnknown:
 		key = corev1.TaintNodeUnreachable
-	default: // False, or a node that has not told yet
+	default: // False, or never written
 		key = corev1.TaintNodeNotReady
 	}
 	var want []corev1.Taint
@@ -115,7 +114,7 @@ func taintsOf(node *corev1.Node, unreachable bool, evicting func() bool, allGone
 	if node.Spec.Unschedulable {
 		add(corev1.TaintNodeUnschedulable)
 	}
-	// A node that has told nothing yet is new: nothing runs there that could be evicted.
+	// A node that has written nothing is new and has no pods to evict.
 	told := statusOf(node, corev1.NodeReady) != ""
 	if key != "" && told && !allGone && (hasEvicting(node) || evicting()) {
 		added := metav1.NewTime(now)
@@ -132,8 +131,8 @@ func hasEvicting(node *corev1.Node) bool {
 	})
 }
 
-// mergeTaints keeps users' taints and ours that are still wanted as they are, in their order, and
-// appends the new ones.
+// mergeTaints keeps users' taints, and ours that are still wanted, in their order, and appends the
+// new ones.
 func mergeTaints(have, want []corev1.Taint) []corev1.Taint {
 	in := func(taints []corev1.Taint, t *corev1.Taint) bool {
 		return slices.ContainsFunc(taints, func(o corev1.Taint) bool { return t.MatchTaint(&o) })
@@ -158,8 +157,8 @@ type evictingTaint struct {
 	since time.Time
 }
 
-// evictionTime tells when a pod has to leave a node with these taints; never when ok is false. A
-// pod that came later than a taint that it tolerates for a while has that while from when it came.
+// evictionTime returns when a pod must leave a node with these taints; never when ok is false. For
+// a pod that came after a taint, its toleration counts from its arrival.
 func evictionTime(pod *corev1.Pod, taints []evictingTaint, came time.Time) (at time.Time, ok bool) {
 	for _, t := range taints {
 		since := t.since

@@ -20,8 +20,8 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 )
 
-// evictor deletes the pods that do not tolerate the NoExecute taints of their node, each when its
-// tolerationSeconds are over. Its keys are pods.
+// evictor deletes the pods that do not tolerate their node's NoExecute taints, each at the end of
+// its tolerationSeconds. Its keys are pods.
 type evictor struct {
 	*Controller
 	client   kubernetes.Interface
@@ -107,8 +107,8 @@ func (e *evictor) evict(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// markDisrupted says in the pod's status why it ends; Jobs count such pods apart. It returns the
-// pod as it is then, or as it was when it is gone or another by now.
+// markDisrupted writes the reason of the end into the pod's status; Jobs count such pods
+// separately. It returns the written pod, or the given one when the pod is gone or replaced.
 func markDisrupted(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, reason, message string) (*corev1.Pod, error) {
 	if c := pods.Condition(pod, corev1.DisruptionTarget); c != nil && c.Status == corev1.ConditionTrue {
 		return pod, nil

@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// foreignLease is the key under which the factory keeps the informer of foreign nodes' leases. It
-// has those only, so it must not be taken for one of all leases.
+// foreignLease is the key of the informer of foreign nodes' leases in the factory. It has only
+// those, and must not be used for all leases.
 type foreignLease struct{ coordinationv1.Lease }
 
 // foreignLeases returns the informer of the leases in kube-node-lease that are not made from
@@ -30,24 +30,24 @@ func foreignLeases(cfg Config) cache.SharedIndexInformer {
 	})
 }
 
-// lease is what a term remembers of a foreign node's signs of life.
+// lease is a term's memory of a foreign node's signs of life.
 type lease struct {
 	since   time.Time         // when this term began to observe the node; zero before
 	told    *metav1.MicroTime // the newest renewTime, by the node's clock
 	renewed time.Time         // when that was seen, by this server's clock
 }
 
-// foreignEvidence is what is known of the life of one foreign node at one moment.
+// foreignEvidence is the evidence on a foreign node at one moment.
 type foreignEvidence struct {
-	// since is when this leader began to observe the node, and alive when it last saw a sign of its
-	// life, which is since or later.
+	// since is when this leader began to observe the node. alive is when it last saw a sign of
+	// life; since without one.
 	since, alive time.Time
-	// ready is the Ready condition; "" when the node has never told.
+	// ready is the Ready condition; "" when the node never wrote one.
 	ready corev1.ConditionStatus
 }
 
-// renew notes a lease, and reports whether it says something new. A renewTime that goes back,
-// because the node's clock was set, is a sign of life as well.
+// renew records a lease, and reports whether it has changed. A renewTime that goes back, because
+// the node's clock was set, is also a sign of life.
 func (m *memory) renew(l *coordinationv1.Lease, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -59,7 +59,7 @@ func (m *memory) renew(l *coordinationv1.Lease, now time.Time) bool {
 	return true
 }
 
-// foreign puts together what was observed of a foreign node.
+// foreign collects the evidence on a foreign node.
 func (m *memory) foreign(node *corev1.Node, now time.Time) foreignEvidence {
 	told := m.words.hear(node, now)
 	m.mu.Lock()
@@ -77,7 +77,7 @@ func (m *memory) foreign(node *corev1.Node, now time.Time) foreignEvidence {
 	return e
 }
 
-// judgeForeign judges a foreign node. It is unreachable for nobody before its grace is over.
+// judgeForeign judges a foreign node. It is not unreachable before its grace is over.
 func judgeForeign(e foreignEvidence, s Settings, now time.Time) judgement {
 	grace := s.Grace
 	if e.ready == "" {
@@ -93,9 +93,9 @@ func judgeForeign(e foreignEvidence, s Settings, now time.Time) judgement {
 	return judgement{again: min(left, s.Period)} // its taints may wait for their turn
 }
 
-// foreignHealth counts a node that has missed half of its grace as gone: of many that stopped at
-// once, the first one is not evicted as if it were the only one. A node of which this leader has
-// seen nothing yet is unheard.
+// foreignHealth counts a node that has missed half of its grace as gone: the first of many that
+// stop at once is then not evicted as if it were the only one. A node that this leader has not
+// observed yet is unheard.
 func foreignHealth(e foreignEvidence, s Settings, now time.Time) nodeHealth {
 	switch {
 	case now.Sub(e.alive) >= s.Grace/2:
@@ -106,7 +106,7 @@ func foreignHealth(e foreignEvidence, s Settings, now time.Time) nodeHealth {
 	return ready
 }
 
-// judgeForeign reads the lease of a node anew before it is called Unknown.
+// judgeForeign reads the lease of a node from the store before the node becomes Unknown.
 func (t *term) judgeForeign(ctx context.Context, node *corev1.Node) (judgement, error) {
 	e, now := t.memory.foreign(node, time.Now()), time.Now()
 	j := judgeForeign(e, t.cfg.Settings, now)

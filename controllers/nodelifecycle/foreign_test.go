@@ -81,8 +81,8 @@ func (w *world) questions() int {
 	return w.probes
 }
 
-// A foreign node lives as long as it renews its lease, whatever its clock says; then it goes the
-// way that Kubernetes has.
+// A foreign node counts as alive while it renews its lease, with any clock. Then it takes
+// Kubernetes' steps.
 func TestForeignNodeLivesByItsLease(t *testing.T) {
 	for _, skew := range []time.Duration{0, -3 * time.Hour, 3 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -132,8 +132,8 @@ func TestForeignNodeLivesByItsLease(t *testing.T) {
 	}
 }
 
-// A node without a lease lives by its status, and one that has never told anything has the grace of
-// a start.
+// A node without a lease is judged by its status, and a node that never wrote anything has the
+// grace of a start.
 func TestForeignNodeLivesByItsStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newForeignWorld(t, 1)
@@ -168,7 +168,7 @@ func TestANewLeaderObservesForeignNodesAnew(t *testing.T) {
 		w.renew("f0", 0)
 		time.Sleep(35 * time.Second)
 		w.abdicate()
-		time.Sleep(time.Hour) // nobody leads
+		time.Sleep(time.Hour) // there is no leader
 		w.lead()
 		time.Sleep(39 * time.Second)
 		if s := w.ready("f0"); s != corev1.ConditionTrue {
@@ -208,7 +208,7 @@ func TestALateInformerKillsNoForeignNode(t *testing.T) {
 	})
 }
 
-// A member is judged by gossip, whatever is stored as a lease of its name.
+// A member is judged by gossip, whatever lease of its name is stored.
 func TestNoMemberIsJudgedByALease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3, oneZone)
@@ -302,8 +302,8 @@ func TestForeignNodesInRandomHistories(t *testing.T) {
 	}
 }
 
-// A thousand nodes that renew every ten seconds cost the leader no write and no question, and one
-// look each in a grace.
+// A thousand nodes that renew every ten seconds cost the leader no write and no probe, and one
+// check each in a grace.
 func TestWhatForeignHeartbeatsCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, length = 1000, 2 * time.Minute
@@ -336,8 +336,8 @@ func TestWhatForeignHeartbeatsCost(t *testing.T) {
 		if want := -n * int(length/(10*time.Second)); renewals != want {
 			t.Errorf("leases were read or written %d times more than by their nodes", want-renewals)
 		}
-		// Each look postpones the next one by 30 s at least: that is what is left of the grace
-		// after a renewal.
+		// Each check postpones the next one by at least 30 s, the rest of the grace after a
+		// renewal.
 		members := 3 * int(length/(5*time.Second)+1)
 		if got, most := int(looks.Load()), n*int(length/(30*time.Second)+1)+members; got > most {
 			t.Errorf("%d looks at nodes, want %d at most", got, most)

@@ -19,17 +19,17 @@ import (
 
 var historySeed = flag.Uint64("history-seed", 0, "the one random history to run; 0 runs many")
 
-// A random history of a cluster: nodes die and come back, gossip is wrong about them, ways are cut
-// between them and the leader, between them and the API, kubelets have wrong clocks, leaders
-// change, and some know of nothing yet. What must hold is checked at every write of the controller:
+// A random history of a cluster. Nodes die and come back, and gossip is wrong about them.
+// Connections break between them and the leader, and between them and the API. Kubelets have wrong
+// clocks, leaders change, and some know of nothing yet. Every write of the controller is checked:
 //
-//   - no pod is evicted without a death: from a node that answers the leader in that moment, or
-//     whose kubelet has reached the API in the last five minutes, which a living one does every ten
+//   - no pod is evicted without a death: from a node that answers the leader at that moment, or
+//     whose kubelet has reached the API in the last five minutes. A live kubelet writes every ten
 //     seconds if it can;
-//   - no node goes Unknown that answers, that gossip takes for alive, or whose kubelet wrote within
-//     the grace;
+//   - no node becomes Unknown that answers, that gossip holds alive, or whose kubelet wrote within
+//     the grace.
 //
-// and at the end, when all is well again, everything is as at the beginning.
+// At the end, with all faults healed, everything is as at the beginning.
 func TestNoEvictionWithoutADeath(t *testing.T) {
 	histories := uint64(30)
 	if testing.Short() {
@@ -115,8 +115,8 @@ func runHistory(t *testing.T, seed uint64, settings nodelifecycle.Settings) (evi
 	return h.evictions
 }
 
-// pass lets time pass. What the controller does at the end of it, it does before what happens next:
-// otherwise it might be held to what has changed between its decision and its write.
+// pass lets time pass. The controller acts before the next change: otherwise a write would be
+// judged by a change that came after its decision.
 func (h *history) pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -168,7 +168,7 @@ func (h *history) happen() {
 	}
 }
 
-// change changes what is true of a node, and with it whether it answers.
+// change changes the state of a node, and with it whether it answers.
 func (h *history) change(name string, change func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -203,8 +203,8 @@ func (h *history) heal() {
 	h.gossips(nodelifecycle.Alive, h.names...)
 }
 
-// kubelets do what package kubelet/node does: they write when the API says something else of their
-// node, and every ten seconds while it is called unreachable.
+// kubelets act like package kubelet/node: they write when the API has other conditions of their
+// node, and every ten seconds while it is marked unreachable.
 func (h *history) kubelets() {
 	list, err := h.Client.CoreV1().Nodes().List(h.t.Context(), metav1.ListOptions{})
 	if err != nil {

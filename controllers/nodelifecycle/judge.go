@@ -2,35 +2,35 @@ package nodelifecycle
 
 import "time"
 
-// evidence is what is known of the life of one node at one moment.
+// evidence is the evidence on a node's life at one moment.
 type evidence struct {
-	// life is what Liveness says; heardOf is false when it has never heard of the node.
+	// life is Liveness' evidence; heardOf is false when it has never heard of the node.
 	life    Life
 	heardOf bool
-	// silentSince is since when the node was not known to be well, by this controller's clock: one
-	// that is heard of again, and does not answer yet, is in it still.
+	// silentSince is the time since which the node was not well, by this controller's clock. A node
+	// that is heard again and does not answer yet is still in that time.
 	silentSince time.Time
-	// heard is until when it was last heard of, alive; zero when that was not in this term.
+	// heard is when it was last heard, alive; zero when that was not in this term.
 	heard time.Time
-	// told is when the kubelet was last seen to write its conditions; zero when it was not.
+	// told is when the kubelet's last write was seen; zero without one.
 	told time.Time
-	// probed says whether the node itself has been asked, and answered what it did.
+	// probed means that the node was probed, and answered is the result.
 	probed, answered bool
 	// marked says that the Ready condition is Unknown already, and tainted that the node has the
 	// taint of unreachable ones.
 	marked, tainted bool
-	// illSince is since when it says by gossip that it is ill and is called ready by the API; zero
-	// when it does not, or is not.
+	// illSince is since when it reports an illness by gossip and is ready in the API; zero
+	// otherwise.
 	illSince time.Time
 }
 
-// judgement says what to do about a node, by its life alone.
+// judgement has the changes for a node, by its life alone.
 type judgement struct {
-	// probe: ask the node itself, and judge again with its answer. Nothing else is set then.
+	// probe: probe the node, and judge again with the result. No other field is set then.
 	probe bool
-	// unreachable: it gets no new pods, and those that it has not acknowledged are replaced.
+	// unreachable: it gets no new pods, and its unacknowledged pods are replaced.
 	unreachable bool
-	// unknown: its Ready condition is to say so.
+	// unknown: its Ready condition becomes Unknown.
 	unknown bool
 	// ill: its Ready condition is to say False.
 	ill bool
@@ -38,26 +38,27 @@ type judgement struct {
 	again time.Duration
 }
 
-// wordCounts is how long a kubelet lives for the API by what it wrote. One that is called
+// wordCounts is how long a kubelet counts as alive after a write. A kubelet that is marked
 // unreachable writes every ten seconds.
 const wordCounts = 15 * time.Second
 
-// illPatience is how long a kubelet is given to write itself that its node is ill.
+// illPatience is how long a kubelet has to write the illness of its node itself.
 const illPatience = 15 * time.Second
 
-// recheck is how soon a node is asked again that is heard of, and does not answer yet.
+// recheck is the pause before a node is probed again that gossip hears and that does not answer
+// yet.
 const recheck = 500 * time.Millisecond
 
 // judge weighs the evidence:
 //
-//	alive ──nobody hears of it──▶ doubted ──it does not answer──▶ unreachable ──grace is over──▶ unknown
-//	  ▲                              │                                │                            │
-//	  └──────────it answers──────────┴─heard of again, and it answers─┴──── its kubelet says so ───┘
+//	alive ──gossip loses it──▶ doubted ──it does not answer──▶ unreachable ──grace is over──▶ unknown
+//	  ▲                           │                                │                            │
+//	  └─────────it answers────────┴─heard of again, and it answers─┴──its kubelet writes again──┘
 //
-// A node that answers in doubt stays what it is and is asked again at the next look. A kubelet that
-// writes lives, whoever cannot reach it: that postpones the end of the grace, and does instead of
-// an answer for a node that is heard of again. A process that starts is heard of before its kubelet
-// can take pods, which is why being heard of does not suffice.
+// A doubted node that answers keeps its state and is probed again at the next check. A kubelet that
+// writes is alive, even if no server can reach it. A write postpones the end of the grace, and
+// replaces the answer of a node that is heard again. A starting process is heard before its kubelet
+// can take pods, so hearing it is not enough.
 func judge(e evidence, s Settings, now time.Time) judgement {
 	j := judgement{again: s.Period}
 	grace := graceFor(e, s)
@@ -94,7 +95,7 @@ func judge(e evidence, s Settings, now time.Time) judgement {
 	return j
 }
 
-// judgeHealth judges a node of which nothing is wrong but what it says itself.
+// judgeHealth judges a live node by its own report of an illness.
 func judgeHealth(j judgement, e evidence, now time.Time) judgement {
 	if e.illSince.IsZero() {
 		return j

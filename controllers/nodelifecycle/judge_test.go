@@ -202,7 +202,7 @@ func TestMemory(t *testing.T) {
 	if e := m.evidence(node(at(-60)), Life{State: Dead, Since: at(5)}, true, at(6)); !e.silentSince.Equal(at(-1)) {
 		t.Errorf("a new kind of silence is a new silence: %v", e.silentSince)
 	}
-	// The clock of the node is an hour behind: what counts is when its stamp was seen to change.
+	// The clock of the node is an hour behind: its stamp counts from when its change was seen.
 	if e := m.evidence(node(at(-3600)), suspect(5), true, at(10)); !e.told.Equal(at(10)) {
 		t.Errorf("told %v, want the time by this clock", e.told)
 	}
@@ -225,12 +225,12 @@ func TestMemory(t *testing.T) {
 	if e := fresh().evidence(node(at(3600)), suspect(0), true, at(1)); e.told.After(at(1)) {
 		t.Errorf("told %v", e.told)
 	}
-	// What was heard before the term counts by this clock: the next leader in the same process.
+	// A write before the term counts by this clock: the next leader in the same process.
 	next := newMemory(m.words, at(0), at(30))
 	if e := next.evidence(node(at(-3600)), suspect(5), true, at(31)); !e.told.Equal(at(10)) || !e.silentSince.Equal(at(5)) {
 		t.Errorf("in the next term: told %v, silent since %v", e.told, e.silentSince)
 	}
-	// One that was never heard of is silent since this process is there, whoever led.
+	// A node that was never heard is silent since the start of this process, in any term.
 	if e := next.evidence(node(at(-3600)), Life{}, false, at(31)); e.heardOf {
 		t.Errorf("%+v", e)
 	}

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// memory is what a term remembers of nodes' lives.
+// memory is a term's memory of the nodes' signs of life.
 type memory struct {
 	words *words
 	since time.Time // when this process began to listen
@@ -24,7 +24,7 @@ type remembered struct {
 	unreachable bool      // as last judged
 	illSince    time.Time // as in evidence
 
-	foreign lease // of one that is no member
+	foreign lease // for a node that is no member
 }
 
 func newMemory(words *words, since, now time.Time) *memory {
@@ -46,7 +46,7 @@ func (m *memory) forget(node string) {
 	delete(m.nodes, node)
 }
 
-// evidence puts what Liveness and the API say of a node together with what is remembered.
+// evidence combines the evidence of Liveness and the API with the memory.
 func (m *memory) evidence(node *corev1.Node, life Life, heardOf bool, now time.Time) evidence {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,7 +64,7 @@ func (m *memory) evidence(node *corev1.Node, life Life, heardOf bool, now time.T
 	case !r.silentSince.IsZero(): // it goes on
 	case heardOf && life.State != Alive:
 		r.silentSince = life.Since
-	case heardOf: // it lives, and the leader before this one has called it unreachable
+	case heardOf: // it is alive, and the last leader marked it as unreachable
 		r.silentSince = m.began
 	default:
 		r.silentSince = m.unheardSince(node)

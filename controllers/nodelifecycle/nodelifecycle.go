@@ -27,8 +27,8 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 )
 
-// askedAtOnce is how many nodes are looked at at the same time: so many may be dead, each question
-// waiting for its time-out, and the others are still looked at in time.
+// askedAtOnce bounds the concurrent checks of nodes. With this many dead nodes, each probe waiting
+// for its time-out, the others are still checked in time.
 const askedAtOnce = 64
 
 // Config of a Controller.
@@ -113,7 +113,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	return errors.Join(err, <-ended, <-ended)
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client   kubernetes.Interface
@@ -128,7 +128,7 @@ type term struct {
 	counted time.Time
 }
 
-// followLiveness looks at a node as soon as Liveness changes its mind about it.
+// followLiveness reconciles a node as soon as Liveness changes its state.
 func (t *term) followLiveness(ctx context.Context) {
 	type opinion struct {
 		life  Life
@@ -158,8 +158,7 @@ func (t *term) followLiveness(ctx context.Context) {
 	}
 }
 
-// reconcile looks at one node. It wants to see it again after the period: deadlines pass without
-// an event.
+// reconcile checks one node, and again after the period: deadlines pass without an event.
 func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, error) {
 	node, err := t.list.Get(key.Name)
 	if apierrors.IsNotFound(err) {
@@ -202,8 +201,8 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	return j.again, nil
 }
 
-// judge asks the node itself when the evidence does not suffice. For a foreign node it reads the
-// lease anew.
+// judge probes the node when the evidence is not enough. For a foreign node it reads the lease from
+// the store.
 func (t *term) judge(ctx context.Context, node *corev1.Node) (judgement, error) {
 	if !t.cfg.Liveness.Member(node) {
 		return t.judgeForeign(ctx, node)
@@ -228,7 +227,7 @@ func (t *term) judgeMember(ctx context.Context, node *corev1.Node) judgement {
 	return judge(e, t.cfg.Settings, now)
 }
 
-// note tells people of a change that is not in the node's conditions yet.
+// note logs a change that is not in the node's conditions yet.
 func (t *term) note(node string, j judgement) {
 	switch was := t.memory.setUnreachable(node, j.unreachable); {
 	case j.unreachable && !was:
@@ -310,7 +309,7 @@ func (t *term) mayEvict(zone string, c nodeCounts, now time.Time) bool {
 }
 
 // countZones counts the nodes of every zone, at most once a second. A node that gossip misses, or
-// has not heard of in time, counts as gone before it is marked, so that the first of many is not
+// has not heard in time, counts as gone before it is marked. Otherwise the first of many would be
 // evicted as if it were the only one.
 func (t *term) countZones(now time.Time) map[string]nodeCounts {
 	t.mu.Lock()
@@ -348,8 +347,8 @@ func (t *term) health(node *corev1.Node, now time.Time) nodeHealth {
 	return gone
 }
 
-// markPods takes the pods of a node without life out of service: nobody else will say that they are
-// not ready. Its kubelet says otherwise when it is back.
+// markPods marks the pods of a silent node as not ready, because its kubelet cannot. The kubelet
+// marks them as ready when it is back.
 func (t *term) markPods(ctx context.Context, node *corev1.Node) error {
 	onNode, err := pods.OnNode(t.pods, node.Name)
 	if err != nil {

@@ -18,15 +18,14 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 )
 
-// unacknowledgedFor is how long a pod may wait for the kubelet of an unreachable node, counted from
-// when it was both bound and seen to be so. A kubelet that is there takes a tenth of this. A node
-// that said good-bye has its grace.
+// unacknowledgedFor is how long a pod may wait for the kubelet of an unreachable node. It counts
+// from when the pod is both bound and seen unreachable. A live kubelet takes a tenth of this. A
+// node that said good-bye has its grace.
 const unacknowledgedFor = time.Second
 
-// replacer deletes pods that were given to a node that is unreachable and that its kubelet has
-// never acknowledged, so that their controllers make others: the scheduler cannot know of a node's
-// death before anybody does, and what it places there in that moment would wait for the eviction.
-// Its keys are pods.
+// replacer deletes pods on an unreachable node that its kubelet has never acknowledged, so that
+// their controllers make others. The scheduler places pods on a dead node until the death is known,
+// and these would wait for the eviction. Its keys are pods.
 type replacer struct {
 	*term
 	loop     *runtime.Loop
@@ -67,9 +66,9 @@ func (r *replacer) look(node string) error {
 	return nil
 }
 
-// replaceable reports whether a pod may be deleted for another to take its place, if its node turns
-// out to be unreachable. One that a kubelet has acknowledged may run; one without a controller
-// would not be replaced; and one that tolerates unreachable nodes without limit is meant to stay.
+// replaceable reports whether a pod may be deleted for another to take its place, if its node is
+// unreachable. An acknowledged pod may run. A pod without a controller would not be replaced. A pod
+// that tolerates unreachable nodes without limit is meant to stay.
 func replaceable(pod *corev1.Pod) bool {
 	if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil || pod.Status.StartTime != nil ||
 		pod.Status.Phase != corev1.PodPending || metav1.GetControllerOf(pod) == nil {
@@ -129,8 +128,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// replace deletes the pod as it was seen: if its kubelet has acknowledged it meanwhile, the version
-// is another and nothing happens.
+// replace deletes the seen version of the pod: if its kubelet has acknowledged it meanwhile, the
+// delete is a conflict and nothing happens.
 func (r *replacer) replace(ctx context.Context, pod *corev1.Pod) error {
 	marked, err := markDisrupted(ctx, r.client, pod, "NodeUnreachable", "The pod's node became unreachable before it acknowledged the pod.")
 	if err != nil || !replaceable(marked) {
@@ -162,7 +161,7 @@ func (r *replacer) waitingSince(pod types.UID, now time.Time) time.Time {
 }
 
 // graceAfterGoodbye returns the end of the grace of a node that said good-bye; zero without one. A
-// node that starts again is heard of before its kubelet answers: its good-bye counts then, too.
+// starting node is heard before its kubelet answers, and its good-bye still counts.
 func (r *replacer) graceAfterGoodbye(node string, now time.Time) time.Time {
 	life, heardOf := r.cfg.Liveness.Life(node)
 	r.mu.Lock()

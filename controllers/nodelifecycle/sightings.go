@@ -10,24 +10,24 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// sightings remember since when taints evict that do not tell it themselves (timeAdded): those that
-// people put on. Like words they are kept while this server does not lead, too, so that a
-// toleration goes on with the next leader. A process that starts takes what it finds for new, as
-// Kubernetes' controller does with each leader: that postpones an eviction and never hastens it. To
-// write the time into the taint instead would make what somebody has applied differ from what is
-// there for ever: the list of taints is one value to kubectl apply and to server-side apply.
+// sightings remember when evicting taints without a time (timeAdded) were first seen: operators add
+// such taints. Like words they are kept while this server does not lead, so that a toleration
+// continues with the next leader. A starting process takes existing taints for new, as Kubernetes'
+// controller does with each leader. That postpones an eviction and never hastens it. The time is
+// not written into the taint: kubectl apply and server-side apply treat the list of taints as one
+// value, and would report a difference for ever.
 type sightings struct {
 	mu    sync.Mutex
 	nodes map[string]sighting
 }
 
-// sighting is what is remembered of one node.
+// sighting is the record of one node.
 type sighting struct {
 	node  types.UID
 	since map[taintID]time.Time
 }
 
-// taintID is what makes a taint another one. A new value is a new taint.
+// taintID identifies a taint. A new value is a new taint.
 type taintID struct {
 	key, value string
 	effect     corev1.TaintEffect
@@ -35,7 +35,7 @@ type taintID struct {
 
 func newSightings() *sightings { return &sightings{nodes: map[string]sighting{}} }
 
-// listen makes sightings see what an informer learns.
+// listen adds sightings' handler to an informer.
 func (s *sightings) listen(nodes cache.SharedIndexInformer) error {
 	_, err := nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { s.notice(obj) },

@@ -11,7 +11,7 @@ import (
 	"github.com/barque/barque/controllers/nodelifecycle"
 )
 
-// taintBy puts a taint on a node as a person does: it does not tell since when.
+// taintBy adds a taint to a node as an operator does, without a time.
 func (w *world) taintBy(node, value string) {
 	w.t.Helper()
 	n := w.node(node)
@@ -56,8 +56,8 @@ func leavesIn(w *world, pod string, after time.Duration) {
 	}
 }
 
-// untilEvicted puts a taint on a node with a pod that tolerates it for a minute, and wants it to
-// leave half a minute after what happens meanwhile.
+// untilEvicted adds a taint to a node with a pod that tolerates it for a minute. The pod must leave
+// half a minute after meanwhile.
 func untilEvicted(t *testing.T, meanwhile func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2, oneZone)
@@ -74,7 +74,7 @@ func untilEvicted(t *testing.T, meanwhile func(w *world)) {
 	})
 }
 
-// A taint that a person puts on does not tell since when it is there.
+// An operator's taint has no time.
 func TestATaintOfAPersonEvicts(t *testing.T) {
 	t.Run("in one term", func(t *testing.T) {
 		untilEvicted(t, func(*world) { time.Sleep(30 * time.Second) })

@@ -125,8 +125,8 @@ func TestMassFailureOfNodesNeverHeardOf(t *testing.T) {
 	}
 }
 
-// A server that has just started has heard of nobody yet. That is no reason to take all for gone,
-// which would end the evictions that are under way.
+// A server that has just started has heard of no node. That must not count as the death of all,
+// which would stop the running evictions.
 func TestAYoungLeaderGoesOnWithEvictions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3, oneZone)
@@ -169,7 +169,7 @@ func TestEvictionsGoOnOverTerms(t *testing.T) {
 	})
 }
 
-// A node that lives and says by gossip that it is ill.
+// A live node reports an illness by gossip.
 func TestANodeThatSaysThatItIsIll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3, oneZone)
@@ -203,7 +203,7 @@ func TestANodeThatSaysThatItIsIll(t *testing.T) {
 		if w.ready("n0") != corev1.ConditionTrue || w.ready("n2") != corev1.ConditionTrue {
 			t.Error("others were marked")
 		}
-		// What a kubelet has said itself is left alone.
+		// The kubelet's own conditions are left alone.
 		w.writes("nodes")
 		n.Status.Conditions[0].Reason, n.Status.Conditions[0].Message = "KubeletNotReady", "container runtime is not reachable"
 		if _, err := w.Client.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {

@@ -34,7 +34,7 @@ func (w *world) bind(name, node string, edit func(*corev1.Pod)) {
 
 func (w *world) going(pod string) bool { return w.pod(pod).DeletionTimestamp != nil }
 
-// writes lists what was written since the last call, of one kind.
+// writes lists the writes of one kind since the last call.
 func (w *world) writes(resource string) (list []string) {
 	for _, a := range w.Client.Actions() {
 		if a.GetVerb() != "get" && a.GetVerb() != "list" && a.GetVerb() != "watch" && a.GetResource().Resource == resource {
@@ -142,8 +142,8 @@ func TestPodsThatWereNeverAcknowledgedAreReplaced(t *testing.T) {
 	})
 }
 
-// A node that is stopped in order may come back at once. The pods that it got in its last moment
-// wait for it: a Job counts one that is deleted as a failed one.
+// A node that stops in order may come back soon. The pods that it got in its last moment wait for
+// it: a Job counts a deleted pod as failed.
 func TestPodsWaitForANodeThatSaidGoodbye(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3, oneZone)
@@ -187,7 +187,7 @@ func TestPodsOfANodeThatAnswersAgainStay(t *testing.T) {
 		w.bind("p", "n1", nil)
 		w.say(nodelifecycle.Suspect, "n1")
 		synctest.Wait()
-		w.answer("n1", true) // before anybody has noticed
+		w.answer("n1", true) // before any server has noticed
 		time.Sleep(time.Minute)
 		if w.going("p") {
 			t.Error("deleted from a node that answers")

@@ -10,9 +10,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// words remembers when kubelets were last seen to write their conditions. It listens while this
-// server does not lead, too: a new leader that knew a kubelet's word by its stamp alone would
-// depend on that node's clock.
+// words remembers when kubelets' writes of their conditions were last seen. It listens while this
+// server does not lead, too. A new leader that had only the stamp would depend on that node's
+// clock.
 type words struct {
 	mu    sync.Mutex
 	nodes map[string]word
@@ -26,7 +26,7 @@ type word struct {
 
 func newWords() *words { return &words{nodes: map[string]word{}} }
 
-// listen makes words hear what an informer learns.
+// listen adds words' handler to an informer.
 func (w *words) listen(nodes cache.SharedIndexInformer) error {
 	_, err := nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { w.notice(obj) },
@@ -49,10 +49,9 @@ func (w *words) notice(obj any) {
 	}
 }
 
-// hear notes that a kubelet has written: its stamp has changed. It returns when it last did. The
-// stamp itself counts only when it is all there is: the first time that this process sees the node.
-// Nobody but the kubelet stamps conditions; marking a node as Unknown leaves the stamps as they
-// are.
+// hear records a kubelet's write when its stamp has changed, and returns the time of the last one.
+// The stamp itself counts only when this process sees the node for the first time. Only the kubelet
+// stamps conditions; marking a node as Unknown keeps the stamps.
 func (w *words) hear(node *corev1.Node, now time.Time) (told time.Time) {
 	stamp := stampOf(node)
 	w.mu.Lock()

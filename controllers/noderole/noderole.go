@@ -25,9 +25,9 @@ import (
 // Label that marks a server's Node.
 const Label = "node-role.kubernetes.io/control-plane"
 
-// Servers tells which nodes are servers.
+// Servers knows which nodes are servers.
 type Servers interface {
-	// IsServer tells whether the node is a server; known is false while that cannot be said.
+	// IsServer reports whether the node is a server; known is false while that cannot be said.
 	IsServer(node *corev1.Node) (server, known bool)
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/barque/barque/controllers/noderole"
 )
 
-// roles is what gossip says; it may learn.
+// roles is gossip's knowledge of roles, which may change.
 type roles struct {
 	mu    sync.Mutex
 	known map[string]bool

@@ -15,7 +15,7 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 )
 
-// act carries out a plan. claim is what it was made of, nil when there is none.
+// act carries out a plan. claim is the claim that was decided about, nil when there is none.
 func (t *term) act(ctx context.Context, p plan, claim *corev1.PersistentVolumeClaim) (again time.Duration, err error) {
 	volume := p.was
 	if p.volume != nil {
@@ -47,8 +47,8 @@ func (t *term) act(ctx context.Context, p plan, claim *corev1.PersistentVolumeCl
 	return 0, nil
 }
 
-// saveVolume writes what differs: first metadata and spec, then the status. The API server changes
-// one of the two in each request.
+// saveVolume writes the differences: first metadata and spec, then the status, because the API
+// server changes one of the two in each request.
 func (t *term) saveVolume(ctx context.Context, was, next *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
 	api, now := t.client.CoreV1().PersistentVolumes(), was
 	if !apiequality.Semantic.DeepEqual(was.Spec, next.Spec) || !apiequality.Semantic.DeepEqual(was.ObjectMeta, next.ObjectMeta) {
@@ -96,8 +96,8 @@ func (t *term) saveClaim(ctx context.Context, was, next *corev1.PersistentVolume
 	return now, nil
 }
 
-// destroy deletes a directory of this host, and then its volume. What it is about to delete is read
-// from the API server once more.
+// destroy deletes a directory of this host, and then its volume. Before, it reads the volume from
+// the API server once more.
 func (t *term) destroy(ctx context.Context, volume *corev1.PersistentVolume, path string) (time.Duration, error) {
 	fresh, err := t.client.CoreV1().PersistentVolumes().Get(ctx, volume.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -124,18 +124,18 @@ func (t *term) destroy(ctx context.Context, volume *corev1.PersistentVolume, pat
 	return 0, nil
 }
 
-// repeat is after how long an event that says the same is sent again. What waits is looked at every
-// 15 s, and an event is a write.
+// repeat is the pause before the same event is sent again. A waiting object is reconciled every 15
+// s, and an event is a write.
 const repeat = 5 * time.Minute
 
-// told is the last event about an object.
+// told is the last event of an object.
 type told struct {
 	uid types.UID
 	event
 	at time.Time
 }
 
-// tell sends an event, unless it was the last one that was sent about the object.
+// tell sends an event, unless it equals the object's last one.
 func (t *term) tell(obj interface {
 	kruntime.Object
 	metav1.Object

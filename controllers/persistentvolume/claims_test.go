@@ -5,7 +5,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// claimsOf is an API whose claims are those of another one.
+// claimsOf is an API with the claims of another API.
 type claimsOf struct {
 	kubernetes.Interface
 	claims kubernetes.Interface
@@ -24,7 +24,7 @@ func (c coreClaims) PersistentVolumeClaims(namespace string) corev1client.Persis
 	return c.claims.CoreV1().PersistentVolumeClaims(namespace)
 }
 
-// volumesOf is an API whose volumes are those of another one.
+// volumesOf is an API with the volumes of another API.
 type volumesOf struct {
 	kubernetes.Interface
 	volumes kubernetes.Interface

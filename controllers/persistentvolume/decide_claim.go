@@ -15,12 +15,12 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// event is what people are told.
+// event is an event for users.
 type event struct {
 	kind, reason, message string
 }
 
-// plan is what to do about a claim or a volume. Of an object that stays as it is there is no copy.
+// plan has the changes for a claim or a volume. An unchanged object has no copy.
 type plan struct {
 	// volume and claim are as they should be, metadata, spec and status. The volume is written
 	// first. was is the volume before.
@@ -31,11 +31,12 @@ type plan struct {
 	volumeEvents, claimEvents []event
 	// destroy is the host's directory to delete, and the volume with it; "" is none.
 	destroy string
-	// waits tells that something else must happen. The key is looked at again at the next resync.
+	// waits means that another change must come first. The key is reconciled again at the next
+	// resync.
 	waits bool
 }
 
-// claimView is what a decision about a claim depends on.
+// claimView is the input of a decision about a claim.
 type claimView struct {
 	named      *corev1.PersistentVolume   // the volume of spec.volumeName, nil when it is not there
 	candidates []*corev1.PersistentVolume // volumes that name the claim, or its class and no claim
@@ -77,7 +78,7 @@ func decideClaim(claim *corev1.PersistentVolumeClaim, v claimView) plan {
 		"no persistent volumes available for this claim and no storage class is set"})
 }
 
-// firstConsumer says what a claim waits for whose volume depends on the node of a pod.
+// firstConsumer returns the event of a claim that waits for the node of a pod.
 func firstConsumer(pods []string) event {
 	switch len(pods) {
 	case 0:
@@ -88,7 +89,7 @@ func firstConsumer(pods []string) event {
 	return event{corev1.EventTypeNormal, "WaitForPodScheduled", fmt.Sprintf("waiting for pods %s to be scheduled", strings.Join(pods, ","))}
 }
 
-// provision tells the provisioner of a class that a claim wants a volume.
+// provision marks a claim for the provisioner of its class.
 func provision(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) plan {
 	if class == nil {
 		missing := apierrors.NewNotFound(storagev1.Resource("storageclass"), storage.GetPersistentVolumeClaimClass(claim))
@@ -126,7 +127,7 @@ func decideRequested(claim *corev1.PersistentVolumeClaim, volume *corev1.Persist
 	return pending(claim, event{corev1.EventTypeWarning, "FailedBinding", fmt.Sprintf("volume %q already bound to a different claim.", volume.Name)})
 }
 
-// unfit tells why a claim cannot have the volume that it names, or "".
+// unfit returns why a claim cannot have the volume that it names, or "".
 func unfit(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) string {
 	size, wanted := volume.Spec.Capacity[corev1.ResourceStorage], claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	switch {
@@ -181,7 +182,7 @@ func without(claim *corev1.PersistentVolumeClaim, phase corev1.PersistentVolumeC
 	return next
 }
 
-// bind makes a volume and a claim name each other, or what of that is missing.
+// bind makes a volume and a claim name each other, where they do not yet.
 func bind(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) plan {
 	size, ok := volume.Spec.Capacity[corev1.ResourceStorage]
 	if !ok {

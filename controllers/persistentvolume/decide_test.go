@@ -118,7 +118,7 @@ func aClass(name, provisioner string, mode storagev1.VolumeBindingMode) *storage
 	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner, VolumeBindingMode: &mode}
 }
 
-// said are the reasons of events, and what claims and volumes are told.
+// said returns the reasons of a plan's events.
 func said(p plan) string {
 	var out []string
 	for _, e := range slices.Concat(p.volumeEvents, p.claimEvents) {
@@ -221,7 +221,7 @@ func checkBinding(t *testing.T, v *corev1.PersistentVolume, c *corev1.Persistent
 	}
 }
 
-// TestWhoBound: the annotations tell which side the user had bound already.
+// TestWhoBound: the annotations show the side that the user had bound.
 func TestWhoBound(t *testing.T) {
 	for name, c := range map[string]struct {
 		claim             *corev1.PersistentVolumeClaim
@@ -374,8 +374,7 @@ func TestDecideVolume(t *testing.T) {
 	}
 }
 
-// TestUnbound: of a volume that a claim does not want, only what the controller wrote is taken
-// back.
+// TestUnbound: unbinding a volume removes only the controller's own fields.
 func TestUnbound(t *testing.T) {
 	elsewhere := aClaim("c", "1Gi", boundTo("w"))
 	if p := decideVolume(aVolume("v", "1Gi", claimedBy("c", "uid-c"), byController), elsewhere); p.volume.Spec.ClaimRef != nil || len(p.volume.Annotations) > 0 {

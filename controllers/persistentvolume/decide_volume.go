@@ -42,7 +42,7 @@ func decideVolume(volume *corev1.PersistentVolume, claim *corev1.PersistentVolum
 	return plan{} // the claim's turn
 }
 
-// release is about a volume that no claim has any more. It says so before anything is done.
+// release decides about a volume without a claim. It first sets the phase Released.
 func release(volume *corev1.PersistentVolume) plan {
 	if p := volume.Status.Phase; p != corev1.VolumeReleased && p != corev1.VolumeFailed {
 		return plan{was: volume, volume: inPhase(volume, corev1.VolumeReleased, "")}

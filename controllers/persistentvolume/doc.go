@@ -13,11 +13,11 @@
 //     that of two writers one fails.
 //   - A claim whose class waits for its first consumer is bound only to a volume that names it. The
 //     scheduler chooses that volume.
-//   - A volume is released only when the API server itself says that its claim is gone.
+//   - A volume is released only when the API server itself confirms that its claim is gone.
 //
-// What to do about one claim or one volume is decided by plain functions (decide_claim.go,
-// decide_volume.go). One worker acts for all keys, so that claims do not compete for a volume.
+// Plain functions decide about one claim or one volume (decide_claim.go, decide_volume.go). One
+// worker acts for all keys, so that claims do not compete for a volume.
 //
-// Volumes are made and deleted by provisioners, who act on annotations. This package only writes
-// these. It deletes the data of hostPath volumes below /tmp, as upstream does.
+// Provisioners make and delete volumes, by annotations that this package writes. It deletes only
+// the data of hostPath volumes below /tmp, as upstream does.
 package persistentvolume

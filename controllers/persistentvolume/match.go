@@ -9,9 +9,9 @@ import (
 	storage "k8s.io/component-helpers/storage/volume"
 )
 
-// match returns the volume that a claim gets, nil when none will do. A volume that names the claim
-// goes first. Of the others one with the fewest access modes beyond those asked for goes before one
-// that is smaller, so that a claim takes no volume that can do more than it needs.
+// match returns the volume for a claim, nil when none fits. A volume that names the claim comes
+// first. Then the fewest surplus access modes come before the smallest size, so that a claim takes
+// no volume with more abilities than it needs.
 func match(claim *corev1.PersistentVolumeClaim, candidates []*corev1.PersistentVolume, delayed bool) (*corev1.PersistentVolume, error) {
 	var named []*corev1.PersistentVolume
 	others := map[int][]*corev1.PersistentVolume{}

@@ -7,8 +7,8 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 )
 
-// newest reads an informer as if it had seen what this term wrote. Without that, many claims that
-// come together would choose the same volume one after the other. One goroutine uses it.
+// newest reads an informer with this term's writes added. Without them, many claims that come
+// together would choose the same volume one after the other. One goroutine uses it.
 type newest[T any, P interface {
 	*T
 	metav1.Object
@@ -30,7 +30,7 @@ func (n *newest[T, P]) get(key runtime.Key) (P, error) {
 	return n.over(known), nil
 }
 
-// byIndex returns what the informer's index has, each object as it was written last.
+// byIndex returns the objects of the informer's index, each in its newest written version.
 func (n *newest[T, P]) byIndex(index, value string) ([]P, error) {
 	list, err := runtime.ByIndex[T](n.informer, index, value)
 	out := make([]P, len(list))

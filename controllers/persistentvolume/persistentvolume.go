@@ -151,7 +151,7 @@ func (c *Controller) concerned(v *corev1.PersistentVolume) []runtime.Key {
 	return keys
 }
 
-// keysOf returns the keys of what an index has. The index exists, so that there is no error.
+// keysOf returns the keys of an index' objects. The index exists, so that there is no error.
 func keysOf[T any, P interface {
 	*T
 	GetNamespace() string
@@ -165,7 +165,7 @@ func keysOf[T any, P interface {
 	return keys
 }
 
-// term is what belongs to one term of leadership. Its only worker owns it.
+// term is the state of one leadership term. Its only worker owns it.
 type term struct {
 	*Controller
 	client   kubernetes.Interface
@@ -206,8 +206,8 @@ func (t *term) reconcileClaim(ctx context.Context, key runtime.Key) (time.Durati
 	return t.act(ctx, decideClaim(claim, v), claim)
 }
 
-// claimOf returns the claim that a volume names, nil when it is gone. To lose its claim is the end
-// of a volume, so the API server is asked about one that the informer does not have.
+// claimOf returns the claim that a volume names, nil when it is gone. The loss of its claim is
+// final for a volume, so the API server is asked about a claim that the informer lacks.
 func (t *term) claimOf(ctx context.Context, volume *corev1.PersistentVolume) (*corev1.PersistentVolumeClaim, error) {
 	ref := volume.Spec.ClaimRef
 	if ref == nil || ref.UID == "" {
@@ -227,8 +227,8 @@ func (t *term) claimOf(ctx context.Context, volume *corev1.PersistentVolume) (*c
 	return claim, nil
 }
 
-// view gathers what a decision about a claim depends on. A claim does not recover from the loss of
-// its volume, so the API server is asked about one that the informer does not have.
+// view gathers the input of a decision about a claim. The loss of its volume is final for a claim,
+// so the API server is asked about a volume that the informer lacks.
 func (t *term) view(ctx context.Context, claim *corev1.PersistentVolumeClaim) (v claimView, err error) {
 	if name := claim.Spec.VolumeName; name != "" {
 		v.named, err = t.volumes.get(runtime.Key{Name: name})

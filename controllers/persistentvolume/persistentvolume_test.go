@@ -21,7 +21,7 @@ import (
 	"github.com/barque/barque/controllers/controllertest"
 )
 
-// start runs the binder over objects. It returns what the binder has deleted on the host.
+// start runs the binder over objects. remove deletes directories of the host.
 func start(t *testing.T, remove func(string) error, objects ...kruntime.Object) *controllertest.Cluster {
 	t.Helper()
 	c := controllertest.New(t, objects...)
@@ -95,7 +95,7 @@ func TestBinding(t *testing.T) {
 	})
 }
 
-// TestCrowd: many claims come at once. Each gets a volume of its own at the first try.
+// TestCrowd: many claims come at once. Each gets its own volume at the first attempt.
 func TestCrowd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var objects []kruntime.Object
@@ -118,9 +118,9 @@ func TestCrowd(t *testing.T) {
 	})
 }
 
-// TestNewVolume: a claim that waits gets a volume as soon as there is one, and so it does when its
-// class comes late. What it waits for it says once, and not every 15 s. The claim that waits for a
-// default class asks for more than the volume has: without a class it would take any volume too.
+// TestNewVolume: a waiting claim gets a volume as soon as there is one, and when its class comes
+// late. Its event comes once, and not every 15 s. The claim that waits for a default class requests
+// more than the volume has: without a class it would take any volume too.
 func TestNewVolume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := start(t, nothing, aClaim("c", "1Gi"), aClaim("d", "1Gi", inClass("fast")), aClaim("e", "2Gi", func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = nil }))
@@ -190,8 +190,8 @@ func TestDeletionOnHost(t *testing.T) {
 	})
 }
 
-// TestClaimThatIsNotSeenYet: a volume is not released because the informer is slower than the one
-// who bound it.
+// TestClaimThatIsNotSeenYet: a volume is not released when the informer has not shown its new claim
+// yet.
 func TestClaimThatIsNotSeenYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t, aVolume("v", "1Gi", claimedBy("c", "uid-c"), volumeIn(corev1.VolumeBound), reclaim(corev1.PersistentVolumeReclaimDelete)))
@@ -239,7 +239,7 @@ func TestVolumeThatIsNotSeenYet(t *testing.T) {
 	})
 }
 
-// TestSchedulersChoice: the binder finishes what the scheduler has begun.
+// TestSchedulersChoice: the binder completes the scheduler's choice.
 func TestSchedulersChoice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := start(t, nothing, aClaim("c", "1Gi", inClass("late")), aVolume("v", "1Gi", ofStorageClass("late")),

@@ -123,7 +123,7 @@ func (s *store) plan(seen *store, key string) plan {
 	return decideVolume(v, c)
 }
 
-// carryOut does what a plan says; with half it ends after the first write, as a leader that dies.
+// carryOut carries out a plan; with half it ends after the first write, like a leader that dies.
 func (s *store) carryOut(p plan, half bool) (changed bool) {
 	if p.volume != nil {
 		if s.putVolume(p.volume) != nil || half {
@@ -155,7 +155,7 @@ func (s *store) keys() []string {
 	return slices.Concat(slices.Sorted(maps.Keys(s.volumes)), slices.Sorted(maps.Keys(s.claims)))
 }
 
-// happen does what users, the scheduler and provisioners do.
+// happen acts like users, the scheduler and provisioners.
 func (s *store) happen(rng *rand.Rand) {
 	size := fmt.Sprintf("%dGi", 1+rng.IntN(4))
 	class := []string{"", "fast", "late"}[rng.IntN(3)]
@@ -222,8 +222,8 @@ func ptrTo(s *string) string {
 	return *s
 }
 
-// TestRandomLives: whatever happens in whatever order, seen late, with leaders that die between two
-// writes, no volume has two claims, no claim changes its volume, and all comes to rest.
+// TestRandomLives: events come in any order and are seen late, and leaders die between two writes.
+// No volume has two claims, no claim changes its volume, and all comes to rest.
 func TestRandomLives(t *testing.T) {
 	seeds := 1500
 	if testing.Short() {

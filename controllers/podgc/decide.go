@@ -9,16 +9,16 @@ import (
 	"github.com/barque/barque/controllers/pods"
 )
 
-// fate is what becomes of one pod.
+// fate is the decision about one pod.
 type fate int
 
 const (
 	keep   fate = iota
 	later       // perhaps: look again when the quarantine of its node is over
-	remove      // nobody else will end it
+	remove      // no other component will end it
 )
 
-// nodeView is what is known about a pod's node.
+// nodeView is the state of a pod's node.
 type nodeView struct {
 	// gone is set when the Node object does not exist; goneFor is for how long that is known.
 	gone    bool
@@ -27,7 +27,7 @@ type nodeView struct {
 	outOfService bool
 }
 
-// decide tells the fate of a pod and, for people, why.
+// decide returns the fate of a pod and the reason for the log.
 func decide(pod *corev1.Pod, node nodeView, quarantine time.Duration) (fate, string) {
 	switch {
 	case pod.Spec.NodeName == "":
@@ -45,8 +45,7 @@ func decide(pod *corev1.Pod, node nodeView, quarantine time.Duration) (fate, str
 	return keep, ""
 }
 
-// excess returns the finished pods to delete so that no more than threshold are left, the oldest
-// and those that were evicted first.
+// excess returns the finished pods beyond threshold, the oldest and the evicted ones first.
 func excess(all []*corev1.Pod, threshold int) []*corev1.Pod {
 	var finished []*corev1.Pod
 	for _, p := range all {

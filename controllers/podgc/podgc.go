@@ -1,6 +1,6 @@
-// Package podgc removes the pods that no kubelet will ever remove: those whose Node is gone or was
-// declared out of service, those that were deleted before they got a node, and the oldest finished
-// ones if there are too many. It is the only controller that deletes without grace.
+// Package podgc removes the pods that no kubelet will remove. These are pods whose Node is gone or
+// out of service, pods that were deleted before they got a node, and the oldest finished pods
+// beyond a threshold. It is the only controller that deletes without grace.
 package podgc
 
 import (
@@ -97,7 +97,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	return t.loop.Run(ctx)
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client kubernetes.Interface
@@ -145,8 +145,8 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	return 0, nil
 }
 
-// view finds out about a node, from the informer and, when that does not have it, from the API
-// server: the difference between a node that is gone and one that has just come is a pod's life.
+// view returns the state of a node, from the informer, and otherwise from the API server: a wrong
+// answer about a new node would cost its pods.
 func (t *term) view(ctx context.Context, name string) (nodeView, error) {
 	if name == "" {
 		return nodeView{}, nil
@@ -184,8 +184,8 @@ func (t *term) trim(ctx context.Context) error {
 	return pods.Parallel(len(victims), func(i int) error { return t.delete(ctx, victims[i]) })
 }
 
-// remove ends a pod without grace. Its status says first that it failed and why, so that whoever
-// counts its end counts it right.
+// remove ends a pod without grace. Its status first records the failure and its reason, so that its
+// controller counts it as failed.
 func (t *term) remove(ctx context.Context, pod *corev1.Pod, why string) error {
 	t.cfg.Logger.Info("removing a pod that no kubelet will remove", "pod", pod.Name, "namespace", pod.Namespace, "node", pod.Spec.NodeName, "reason", why)
 	if !pods.Finished(pod) && pod.Spec.NodeName != "" {

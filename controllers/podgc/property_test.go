@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// However many finished pods there are: when the excess has gone there is none, no other pod has
-// gone, and none that stays is older than one that went, but for those that were evicted.
+// For any number of finished pods: after the excess is deleted there is none. No other pod is
+// deleted, and no remaining pod is older than a deleted one, except for evicted ones.
 func TestExcessConverges(t *testing.T) {
 	for seed := range uint64(1000) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -44,8 +44,8 @@ func TestExcessConverges(t *testing.T) {
 	}
 }
 
-// What has been removed stays removed: a pod's fate changes only with its node or with time, and
-// never from removed to kept while its node is gone.
+// A decision to remove a pod is final: it changes only with the pod's node or with time, and never
+// to keep while its node is gone.
 func TestFatesAreFinal(t *testing.T) {
 	const q = 40 * time.Second
 	for seed := range uint64(500) {

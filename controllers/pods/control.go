@@ -17,7 +17,7 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 )
 
-// Control creates and deletes pods for a controller, tells their owner's events about it, and notes
+// Control creates and deletes pods for a controller and writes events of their owner. It records
 // the writes, so that the owner is not reconciled before the informer shows them.
 type Control struct {
 	Client   kubernetes.Interface
@@ -69,7 +69,7 @@ func (c Control) DeleteAll(ctx context.Context, key runtime.Key, owner kruntime.
 func (c Control) Create(ctx context.Context, owner kruntime.Object, pod *corev1.Pod) (*corev1.Pod, error) {
 	made, err := c.Client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 	if err != nil {
-		// A namespace on its way out refuses every creation: that is no news to anybody.
+		// A terminating namespace refuses every creation, which is not worth an event.
 		if ctx.Err() == nil && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			c.Recorder.Eventf(owner, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
 		}
@@ -95,9 +95,9 @@ func (c Control) Delete(ctx context.Context, owner kruntime.Object, pod *corev1.
 	return err
 }
 
-// SlowStart calls do for 0 … n-1, in batches that start with one and double while all goes well, so
-// that what is bound to fail (a quota, an admission rule) fails once and not n times. It returns
-// the errors of the first batch that had any.
+// SlowStart calls do for 0 … n-1, in batches that start with one and double after each success. So
+// a permanent failure (a quota, an admission rule) happens once and not n times. It returns the
+// errors of the first failed batch.
 func SlowStart(n int, do func(i int) error) error {
 	for first, batch := 0, 1; first < n; batch *= 2 {
 		batch = min(batch, n-first)

@@ -39,7 +39,7 @@ type Fresh struct {
 	older  sets.Set[types.UID] // owners of before began, and some newer; nil until the informer has shown it
 }
 
-// Newest makes a Fresh's Newest of what lists owners.
+// Newest makes a Fresh's Newest from a list of owners.
 func Newest[T metav1.ListInterface](list func(context.Context, metav1.ListOptions) (T, error)) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		one, err := list(ctx, metav1.ListOptions{Limit: 1})
@@ -50,8 +50,7 @@ func Newest[T metav1.ListInterface](list func(context.Context, metav1.ListOption
 	}
 }
 
-// ofThisTerm reports whether an owner was created after the term began. An owner may be taken for
-// an older one than it is.
+// ofThisTerm reports whether an owner was certainly created after the term began.
 func (f *Fresh) ofThisTerm(ctx context.Context, owner types.UID) (bool, error) {
 	if f.Owners == nil {
 		return false, nil
@@ -80,17 +79,17 @@ func (f *Fresh) ofThisTerm(ctx context.Context, owner types.UID) (bool, error) {
 	return !f.older.Has(owner), nil
 }
 
-// livePods is what the API server had of an owner when it was asked, and the informers have not
-// shown yet. The leaders before cannot write any more, so that one answer holds all that they did.
+// livePods is the API server's state of an owner that the informers have not shown yet. Former
+// leaders cannot write any more, so that one answer has all their writes.
 type livePods struct {
 	owner string // resourceVersion of the owner
-	items string // the newest resourceVersion of what belongs to it
-	// shown tells that the informer has had items before a decision.
+	items string // the newest resourceVersion of its pods
+	// shown means that the informer had items before a decision.
 	shown bool
-	gone  map[types.UID]bool // what the informer showed, and the API server no longer had
+	gone  map[types.UID]bool // pods of the informer that the API server no longer had
 }
 
-// Forget drops what is known of an owner that is gone.
+// Forget drops the state of a deleted owner.
 func (f *Fresh) Forget(owner types.UID) {
 	f.seen.Forget(owner)
 	f.keep(owner, nil)
@@ -115,13 +114,14 @@ func (f *Fresh) keep(owner types.UID, p *livePods) {
 	}
 }
 
-// Behind reports whether an owner, or its pods, are shown as they were, not as the leader before
-// has left them a moment ago. A pod may be missing, older, or gone. shown are the pods that a
-// decision has been made for: what the informer has learned since is of no use to it. Behind asks
-// the API server once for each owner that is older than the term; then it waits until the informer
-// has shown all of the answer. What is newer than the answer is no reason to wait. A controller
-// asks before its first act for an owner in a term: it would create pods once more, or choose other
-// victims than those which are going.
+// Behind reports whether the informer lacks writes of the last leader to an owner or its pods. A
+// pod may be missing, older, or gone. shown are the pods that the decision was made for: news since
+// then are of no use to it.
+//
+// Behind asks the API server once for each owner that is older than the term. Then it waits until
+// the informer has shown all of the answer, and not for newer changes. A controller asks before its
+// first act for an owner in a term. Otherwise it would create pods again, or delete other pods than
+// those that are ending.
 func (f *Fresh) Behind(ctx context.Context, client kubernetes.Interface, informer cache.SharedIndexInformer, owner claim.Owner, shown []*corev1.Pod) (bool, error) {
 	return behind(ctx, f, informer, owner, shown, func(selector metav1.ListOptions) ([]*corev1.Pod, error) {
 		list, err := client.CoreV1().Pods(owner.GetNamespace()).List(ctx, selector)
@@ -180,8 +180,8 @@ func behind[T metav1.Object](ctx context.Context, f *Fresh, informer cache.Share
 	return false, nil
 }
 
-// take asks the API server for an owner and what belongs to it. It returns nil for an owner that is
-// gone. late tells that shown differs.
+// take asks the API server for an owner and its pods. It returns nil for a deleted owner. late
+// means that shown differs.
 func take[T metav1.Object](ctx context.Context, owner claim.Owner, shown []T, list func(metav1.ListOptions) ([]T, error)) (p *livePods, late bool, err error) {
 	now, err := owner.Read(ctx)
 	switch {

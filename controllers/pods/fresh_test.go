@@ -31,7 +31,7 @@ func (i *informer) GetStore() cache.Store                { return i }
 func (i *informer) List() []any                          { return i.items }
 func (i *informer) LastStoreSyncResourceVersion() string { return i.at }
 
-// view is what is asked of Fresh, and what the API server answers.
+// view has a call of Fresh and the API server's answers.
 type view struct {
 	t           *testing.T
 	c           *controllertest.Cluster
@@ -73,8 +73,8 @@ func (v *view) behind(what string, want bool, shown ...*corev1.Pod) {
 	}
 }
 
-// The informer is behind when the API server has the owner in another version, or a pod more, a
-// newer one, or one less.
+// The informer is behind when the API server has another version of the owner, another pod, a newer
+// pod, or one pod less.
 func TestBehind(t *testing.T) {
 	v := newView(t)
 	a, b := v.pod("a", "9"), v.pod("b", "9")
@@ -103,8 +103,8 @@ func TestBehind(t *testing.T) {
 	v.behind("it is asked for another owner of that UID", true, a)
 }
 
-// The informer is behind until it has shown what the API server had once, however many pods change
-// meanwhile. A decision that has been made before that is not acted on.
+// The informer is behind until it has shown the API server's answer, however many pods change
+// meanwhile. A decision from before is not acted on.
 func TestBehindEnds(t *testing.T) {
 	v := newView(t)
 	a, b, c := v.pod("a", "9"), v.pod("b", "12"), v.pod("c", "8")
@@ -139,8 +139,8 @@ func TestBehindOfAShortPod(t *testing.T) {
 	v.behind("it is newer still", false)
 }
 
-// An owner that is newer than the term is not asked for. What was there when the term began is, and
-// so is all else as long as the informer may lack some of that.
+// An owner that is newer than the term is not read from the API. An older one is, and so is every
+// owner while the informer may lack some of the older ones.
 func TestOwnersOfThisTerm(t *testing.T) {
 	v := newView(t)
 	a := v.pod("a", "9")

@@ -38,8 +38,8 @@ func Ready(pod *corev1.Pod) bool {
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-// Available reports whether the pod has been ready for minReadySeconds. When it is ready but not
-// for long enough, after tells how long that will take.
+// Available reports whether the pod has been ready for minReadySeconds. For a pod that is ready but
+// not long enough, after is the rest of that time.
 func Available(pod *corev1.Pod, minReadySeconds int32, now time.Time) (available bool, after time.Duration) {
 	if !Ready(pod) {
 		return false, 0

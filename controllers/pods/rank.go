@@ -13,11 +13,11 @@ import (
 // DeletionCost is the annotation with which users rank pods for scaling down; lower goes first.
 const DeletionCost = corev1.PodDeletionCost
 
-// ByDeletion sorts pods in place so that the one whose loss costs least comes first: not yet on a
-// node, not running, not ready, cheap by annotation, sharing its node with many of related, ready
-// or created most recently (on a logarithmic scale, so that age decides between very different
-// ages only), restarting often. related are the pods that serve the same purpose, those to rank
-// included.
+// ByDeletion sorts pods in place by the cost of their loss, the least first. The order is: not on a
+// node yet, not running, not ready, a low deletion cost by annotation, and a node with many of
+// related. Then come pods that are ready or created most recently (on a logarithmic scale, so that
+// only very different ages count), and many restarts. related are the pods with the same purpose,
+// including victims.
 func ByDeletion(victims, related []*corev1.Pod, now time.Time) {
 	onNode := map[string]int{}
 	for _, p := range related {

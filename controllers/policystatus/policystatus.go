@@ -1,9 +1,9 @@
-// Package policystatus checks the types in the expressions of ValidatingAdmissionPolicies, and
+// Package policystatus checks the types in the expressions of ValidatingAdmissionPolicies. It
 // writes the findings and the checked generation into the status of each.
 //
-// An expression is checked against the schemas of the kinds that the policy names. It may be right
-// all the same: the findings are warnings, and a kind that is not served is not checked, neither
-// now nor when it appears. MutatingAdmissionPolicies have no status.
+// An expression is checked against the schemas of the kinds that the policy names. The findings are
+// warnings: an expression may be right despite them. A kind that is not served is not checked,
+// neither now nor when it appears. MutatingAdmissionPolicies have no status.
 package policystatus
 
 import (
@@ -61,14 +61,14 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	return t.loop.Run(ctx)
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client kubernetes.Interface
 	loop   *runtime.Loop
 }
 
-// due tells whether a policy has changed since it was checked.
+// due reports whether a policy has changed since it was checked.
 func due(p *admissionv1.ValidatingAdmissionPolicy) bool {
 	return p.Generation > p.Status.ObservedGeneration
 }
@@ -95,8 +95,8 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	return 0, nil
 }
 
-// check returns the warnings about a policy. What it reads of the API it does not keep: policies
-// change rarely, and schemas are large.
+// check returns the warnings about a policy. It keeps no schemas: policies change rarely, and
+// schemas are large.
 func check(api discovery.DiscoveryInterface, policy *admissionv1.ValidatingAdmissionPolicy) []admissionv1.ExpressionWarning {
 	checker := &validating.TypeChecker{
 		SchemaResolver: &resolver.ClientDiscoveryResolver{Discovery: api},

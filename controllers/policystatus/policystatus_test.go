@@ -121,7 +121,7 @@ func TestChecksTypes(t *testing.T) {
 	})
 }
 
-// A policy is checked once for each generation, whatever else changes, and old findings go.
+// A policy is checked once for each generation, and old findings are removed.
 func TestChecksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, writes := start(t, policy("p", "apps", "deployments", "object.spec.none == 1"))

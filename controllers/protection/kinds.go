@@ -52,13 +52,13 @@ func NewClaims(cfg Config) (*Controller, error) {
 	}), nil
 }
 
-// shutDown tells of a pod that its node has ended, and that is about to go.
+// shutDown reports whether a terminating pod has no grace left, because its kubelet has ended it.
 func shutDown(p *corev1.Pod) bool {
 	return p.DeletionTimestamp != nil && p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0
 }
 
-// uses tells whether a pod that has a node uses a claim. A claim that was made for a pod goes with
-// it.
+// uses reports whether a pod with a node uses a claim. A claim made for a pod (ephemeral) is not in
+// use after its end.
 func uses(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
 	return pod.Spec.NodeName != "" && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
 		return podutil.ClaimName(pod, &v) == claim.Name && (v.Ephemeral == nil || !shutDown(pod) && metav1.IsControlledBy(claim, pod))

@@ -5,7 +5,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// listing is an API whose pods are those of another one.
+// listing is an API with the pods of another API.
 type listing struct {
 	kubernetes.Interface
 	pods kubernetes.Interface

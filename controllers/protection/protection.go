@@ -8,7 +8,7 @@
 //   - a class of volume attributes is used by the claims and volumes that name it.
 //
 // Before the finalizer is removed, the API server is asked for pods of the claim that the informers
-// do not show.
+// lack.
 //
 // NewUnused reports unused claims by a condition with the time.
 package protection
@@ -52,16 +52,16 @@ type object[T any] interface {
 	DeepCopy() *T
 }
 
-// kind is what the controllers differ in.
+// kind has the differences of the controllers.
 type kind[T any, P object[T]] struct {
 	name      string
 	finalizer string
 	informer  cache.SharedIndexInformer
 	get       func(runtime.Key) (P, error)
-	// used tells whether an object that is being deleted is still in use.
+	// used reports whether an object that is being deleted is still in use.
 	used   func(ctx context.Context, client kubernetes.Interface, obj P) (bool, error)
 	update func(ctx context.Context, client kubernetes.Interface, obj P) (P, error)
-	// watch adds what else makes objects worth a look.
+	// watch adds the other events that wake objects.
 	watch func(loop *runtime.Loop)
 }
 
@@ -82,7 +82,7 @@ func newController[T any, P object[T]](cfg Config, k kind[T, P]) *Controller {
 	}}
 }
 
-// wantsChange tells of objects that lack the finalizer, or may lose it.
+// wantsChange reports whether an object lacks the finalizer, or may lose it.
 func (k *kind[T, P]) wantsChange(obj P) bool {
 	return slices.Contains(obj.GetFinalizers(), k.finalizer) == (obj.GetDeletionTimestamp() != nil)
 }

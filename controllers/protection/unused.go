@@ -17,9 +17,9 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 )
 
-// NewUnused makes the controller of the condition Unused, by which a bound claim tells since when
-// no pod uses it. A pod that waits for a node uses its claims; one that has ended does not. It asks
-// the factory for the informers that it needs.
+// NewUnused makes the controller of the condition Unused, the time since which no pod uses a bound
+// claim. A pod that waits for a node uses its claims; a pod that has ended does not. NewUnused
+// requests its informers from the factory.
 func NewUnused(cfg Config) (*Controller, error) {
 	core := cfg.Informers.Core().V1()
 	claims, list, podInformer := core.PersistentVolumeClaims().Informer(), core.PersistentVolumeClaims().Lister(), core.Pods().Informer()

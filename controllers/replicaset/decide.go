@@ -17,7 +17,7 @@ import (
 // burst bounds how many pods one look at a ReplicaSet creates or deletes.
 const burst = 500
 
-// plan is what to do about one ReplicaSet.
+// plan has the changes for one ReplicaSet.
 type plan struct {
 	create int
 	delete []*corev1.Pod
@@ -26,7 +26,7 @@ type plan struct {
 }
 
 // decide compares the pods of a ReplicaSet with the wanted number. related are the pods of all
-// ReplicaSets of the same Deployment, by which nodes that hold many of them are relieved first.
+// ReplicaSets of the same Deployment: nodes with many of them lose pods first.
 func decide(set *appsv1.ReplicaSet, mine, related []*corev1.Pod, now time.Time) plan {
 	var p plan
 	var active []*corev1.Pod
@@ -119,7 +119,7 @@ func withFailure(conditions []appsv1.ReplicaSetCondition, f *failure, now time.T
 	return conditions
 }
 
-// sameStatus tells whether writing b over a would change anything.
+// sameStatus reports whether writing b over a would change anything.
 func sameStatus(a, b appsv1.ReplicaSetStatus) bool { return equality.Semantic.DeepEqual(a, b) }
 
 // oldestFirst orders ReplicaSets so that of several with overlapping selectors the same one always

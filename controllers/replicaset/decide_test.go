@@ -96,8 +96,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// After the plan is carried out there are as many active pods as wanted, and no pod was given up
-// while one that ranks below it stayed.
+// After a plan there are as many active pods as wanted, and no pod was deleted while a pod that
+// ranks below it stayed.
 func TestDecideProperties(t *testing.T) {
 	edits := []func(*corev1.Pod){notReady, pending, unbound, failed, going, onNode2, cheap, restarted, young}
 	for seed := range uint64(2000) {

@@ -1,10 +1,9 @@
-// Package replicaset keeps as many pods alive as each ReplicaSet wants: it creates missing pods,
-// deletes surplus ones in the order of package pods, adopts matching orphans, releases pods that no
-// longer match, and writes the status. It treats ReplicationControllers as ReplicaSets of another
-// name.
+// Package replicaset keeps as many pods running as each ReplicaSet wants. It creates missing pods,
+// deletes surplus ones in the order of package pods, adopts matching orphans, and releases pods
+// that no longer match. It writes the status. ReplicationControllers are handled as ReplicaSets.
 //
-// It acts on its informers' view only when that shows its own last writes (runtime.Writes), and,
-// the first time in a term, those of the former leader (pods.Fresh).
+// It acts only when its informers show its own last writes (runtime.Writes). The first time in a
+// term they must also show those of the former leader (pods.Fresh).
 package replicaset
 
 import (
@@ -37,7 +36,7 @@ type Config struct {
 	Workers int
 }
 
-// Controller reconciles ReplicaSets, or what it takes for them.
+// Controller reconciles ReplicaSets, or ReplicationControllers in their form.
 type Controller struct {
 	cfg       Config
 	source    source
@@ -81,7 +80,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	return t.loop.Run(ctx)
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client  kubernetes.Interface
@@ -90,7 +89,7 @@ type term struct {
 	fresh   pods.Fresh
 }
 
-// matching tells which ReplicaSets may adopt a pod.
+// matching returns the ReplicaSets that may adopt a pod.
 func (t *term) matching(pod *corev1.Pod, going bool) []runtime.Key {
 	if going {
 		return nil

@@ -107,7 +107,7 @@ func TestFailingCreationIsToldAndSlow(t *testing.T) {
 	})
 }
 
-// What the API server says of a refused pod has the name that it has made up for it.
+// The API server's error about a refused pod has the pod's generated name in it.
 func TestFailuresThatDifferAreSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t)
@@ -167,8 +167,8 @@ func TestLaggingInformerMakesNoDuplicates(t *testing.T) {
 	})
 }
 
-// A ReplicationController is served by the same code: creation, adoption by its kind, scaling down
-// and a status without what it cannot tell.
+// The same code serves a ReplicationController: creation, adoption by its kind, scaling down, and a
+// status without the fields that the kind lacks.
 func TestReplicationController(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		labels, three := map[string]string{"app": "x"}, int32(3)

@@ -19,25 +19,25 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 )
 
-// source is the API kind whose objects the controller treats as ReplicaSets. What it returns
-// belongs to the informer.
+// source is the API kind whose objects the controller handles as ReplicaSets. Its results belong to
+// the informer.
 type source interface {
 	kind() schema.GroupVersionKind
 	informer() cache.SharedIndexInformer
 	get(namespace, name string) (*appsv1.ReplicaSet, error)
 	// matching returns those that select a pod.
 	matching(pod *corev1.Pod) []*appsv1.ReplicaSet
-	// watch queues what changes, and calls gone for what is deleted.
+	// watch queues changed objects, and calls gone for deleted ones.
 	watch(loop *runtime.Loop, gone func(types.UID))
 	// read asks the API server.
 	read(ctx context.Context, client kubernetes.Interface, namespace, name string) (*appsv1.ReplicaSet, error)
 	// newest asks the API server for its newest revision.
 	newest(ctx context.Context, client kubernetes.Interface) (string, error)
-	// status leaves out what the kind cannot tell.
+	// status removes the fields that the kind lacks.
 	status(appsv1.ReplicaSetStatus) appsv1.ReplicaSetStatus
 	// writeStatus writes the status of set, and returns the object as written.
 	writeStatus(ctx context.Context, client kubernetes.Interface, set *appsv1.ReplicaSet) (metav1.Object, error)
-	// subject is what events are about.
+	// subject is the object for events.
 	subject(set *appsv1.ReplicaSet) kruntime.Object
 }
 
@@ -161,7 +161,7 @@ func (r replication) writeStatus(ctx context.Context, client kubernetes.Interfac
 
 func (replication) subject(set *appsv1.ReplicaSet) kruntime.Object { return asController(set) }
 
-// asSet shows a ReplicationController as the ReplicaSet that it is. They share what they point to.
+// asSet converts a ReplicationController to a ReplicaSet. They share memory.
 func asSet(rc *corev1.ReplicationController) *appsv1.ReplicaSet {
 	set := &appsv1.ReplicaSet{
 		ObjectMeta: rc.ObjectMeta,

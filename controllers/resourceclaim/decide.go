@@ -15,7 +15,7 @@ import (
 	"github.com/barque/barque/controllers/pods"
 )
 
-// podPlan is what a pod lacks.
+// podPlan has the missing claims and references of a pod.
 type podPlan struct {
 	// create are the pod's claims that have to be made from their templates, by their names in the
 	// pod.
@@ -45,7 +45,7 @@ func decidePod(pod *corev1.Pod, claim func(name string) *resourcev1.ResourceClai
 		var is *resourcev1.ResourceClaim
 		if err == nil {
 			if is = claim(*name); is != nil && made && resourceclaim.IsForPod(pod, is, false) != nil {
-				is = nil // somebody else's
+				is = nil // another owner's
 			}
 		}
 		if is == nil && wish.ResourceClaimTemplateName != nil {
@@ -74,7 +74,7 @@ func madeFor(name string, owned []*resourcev1.ResourceClaim) *resourcev1.Resourc
 	return nil
 }
 
-// generatedLength is how long the name of a generated claim may be without what is appended to it.
+// generatedLength bounds the name of a generated claim without its suffix.
 const generatedLength = 57
 
 // newClaim is the claim of a pod, as its template wants it.
@@ -99,19 +99,19 @@ func newClaim(pod *corev1.Pod, name string, template *resourcev1.ResourceClaimTe
 	}
 }
 
-// claimPlan is what has to change in a claim.
+// claimPlan has the changes of a claim.
 type claimPlan struct {
-	// users is set when some are to be taken away, and are those that remain.
+	// users is set when some must be removed, and has the remaining ones.
 	users  []resourcev1.ResourceClaimConsumerReference
 	update bool
 	// deallocate takes the devices back, and release the finalizer.
 	deallocate, release bool
-	// remove deletes the claim, which nobody will use.
+	// remove deletes a claim without future users.
 	remove bool
 }
 
-// decideClaim compares a claim with its users. gone tells whether a pod does not exist or has
-// ended. owner is the pod that the claim was made for, nil when it is not known or there is none.
+// decideClaim compares a claim with its users. gone reports whether a pod does not exist or has
+// ended. owner is the pod that the claim was made for, nil when it is unknown or there is none.
 func decideClaim(claim *resourcev1.ResourceClaim, gone func(name string, uid types.UID) bool, owner *corev1.Pod) claimPlan {
 	var plan claimPlan
 	plan.users = make([]resourcev1.ResourceClaimConsumerReference, 0, len(claim.Status.ReservedFor))
@@ -145,7 +145,7 @@ func ownerOf(claim *resourcev1.ResourceClaim) metav1.OwnerReference {
 	return metav1.OwnerReference{}
 }
 
-// done tells whether a pod will not run any more.
+// done reports whether a pod will not run any more.
 func done(pod *corev1.Pod) bool {
 	return pods.Finished(pod) || pod.DeletionTimestamp != nil && pod.Spec.NodeName == ""
 }

@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Whatever a pod and its claims are: after three plans nothing is left to do, each claim was made
-// once, and the pod has all of them.
+// For any pod and claims: after three plans nothing is left to do, each claim was made once, and
+// the pod has all of them.
 func TestDecidePodConverges(t *testing.T) {
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -29,7 +29,7 @@ func TestDecidePodConverges(t *testing.T) {
 				wish = corev1.PodResourceClaim{Name: name, ResourceClaimName: ptr.To("by-name")}
 				claims["by-name"] = &resourcev1.ResourceClaim{}
 				claims["by-name"].Namespace, claims["by-name"].Name = "ns", "by-name"
-			} else if r.IntN(3) == 0 { // made by an earlier term, which has not told the pod
+			} else if r.IntN(3) == 0 { // made by an earlier term, and not in the pod's status yet
 				c := newClaim(pod, name, &resourcev1.ResourceClaimTemplate{})
 				c.Name = "earlier-" + name
 				claims[c.Name] = c
@@ -92,8 +92,7 @@ func TestDecidePodConverges(t *testing.T) {
 
 var deletedAt = metav1.Unix(1, 0)
 
-// Whatever a claim and its users are: after one plan nothing is left to do, and no user was taken
-// away that is there.
+// For any claim and users: after one plan nothing is left to do, and no existing user was removed.
 func TestDecideClaimConverges(t *testing.T) {
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 2))

@@ -92,7 +92,7 @@ func New(cfg Config) (*Controller, error) {
 	)
 }
 
-// claimsOf returns the keys of a pod's claims as far as they have names.
+// claimsOf returns the keys of a pod's claims that have names.
 func claimsOf(pod *corev1.Pod) (keys []runtime.Key) {
 	for i := range pod.Spec.ResourceClaims {
 		if name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i]); err == nil && name != nil {
@@ -152,7 +152,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	return errors.Join(err, other)
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client             kubernetes.Interface
@@ -190,7 +190,7 @@ func (t *term) reconcilePod(ctx context.Context, key runtime.Key) (time.Duration
 		if behind, err := t.behind(ctx, pod.Namespace); err != nil || behind {
 			return runtime.Retry, err
 		}
-		plan, err = t.planFor(pod) // the one before may be of what the informer showed then
+		plan, err = t.planFor(pod) // the plan before may be from older state
 	}
 	if err != nil {
 		t.recorder.Event(pod, corev1.EventTypeWarning, "FailedResourceClaimCreation", err.Error())
@@ -275,7 +275,7 @@ func (t *term) create(ctx context.Context, pod *corev1.Pod, wish *corev1.PodReso
 	return created, nil
 }
 
-// nameClaims enters claims in the pod's status, beside those that are there.
+// nameClaims adds claims to the pod's status, beside the existing ones.
 func (t *term) nameClaims(ctx context.Context, key runtime.Key, pod *corev1.Pod, names map[string]string) error {
 	var statuses []corev1.PodResourceClaimStatus
 	for _, name := range slices.Sorted(maps.Keys(names)) {
@@ -298,7 +298,7 @@ func (t *term) nameClaims(ctx context.Context, key runtime.Key, pod *corev1.Pod,
 	return nil
 }
 
-// reconcileClaim takes users away that are gone, and what the claim has when it has none.
+// reconcileClaim removes users that are gone, and the allocation without users.
 func (t *term) reconcileClaim(ctx context.Context, key runtime.Key) (time.Duration, error) {
 	claim, err := t.listClaims.ResourceClaims(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {

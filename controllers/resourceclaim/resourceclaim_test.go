@@ -170,8 +170,8 @@ func TestALateInformerMakesNoClaimTwice(t *testing.T) {
 	})
 }
 
-// TestClaimOfAYoungerPod: the informer shows the pod of that name from before; the claim is that of
-// the new one.
+// TestClaimOfAYoungerPod: the informer still shows the former pod of that name; the claim belongs
+// to the new one.
 func TestClaimOfAYoungerPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod, before := newPod(named("made")), newPod()

@@ -11,13 +11,13 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 )
 
-// inFlight is how long an object may take from its charge until it is stored and this server has
-// heard of it. It is milliseconds, as a rule.
+// inFlight bounds the time from an object's charge until it is stored and this server has seen it.
+// It is usually milliseconds.
 const inFlight = 2 * time.Second
 
-// charges remembers what quotas were charged within inFlight. A count of that time may lack objects
-// that have been charged and are about to be stored: giving their share to others would let the
-// namespace exceed its quota.
+// charges remembers the charges of quotas within inFlight. A count in that time may lack objects
+// that are charged and about to be stored. If their share were released, the namespace could exceed
+// its quota.
 type charges struct {
 	since time.Time // when the controller began to listen
 
@@ -61,10 +61,10 @@ func (c *charges) forget(key runtime.Key) {
 	delete(c.made, key)
 }
 
-// recent is what a quota was charged within inFlight.
+// recent is the sum of a quota's charges within inFlight.
 type recent struct {
 	sum corev1.ResourceList
-	// unknown tells that the controller has not listened for as long.
+	// unknown means that the controller has not listened for that long.
 	unknown bool
 }
 

@@ -18,20 +18,20 @@ import (
 )
 
 const (
-	// refresh is how often the API is asked which resources it has, while a quota names one that it
-	// had not.
+	// refresh is the pause between two discoveries while a quota names a resource that the API
+	// lacks.
 	refresh = 30 * time.Second
 	// firstList is how long a count waits for the first list of a resource.
 	firstList = 5 * time.Second
 )
 
-// counts follows objects by their metadata, to count them. A resource is followed from the first
-// time on that somebody asks for it, until the API does not serve it any more or the term ends.
+// counts follows objects by their metadata, to count them. A resource is followed from its first
+// use, until the API does not serve it any more or the term ends.
 type counts struct {
 	ctx      context.Context // of the term
 	client   metadata.Interface
 	discover func() ([]*metav1.APIResourceList, error)
-	// changed is told that an object is new, or else gone.
+	// changed is called for a new object, or else a deleted one.
 	changed func(gr schema.GroupResource, namespace string, added bool)
 
 	informers sync.WaitGroup
@@ -43,7 +43,7 @@ type counts struct {
 	discovery error
 }
 
-// followed is an informer, and what ends it.
+// followed is an informer and its stop function.
 type followed struct {
 	cache.SharedIndexInformer
 	end context.CancelFunc
@@ -153,7 +153,7 @@ func (c *counts) follow(gvr schema.GroupVersionResource) (cache.SharedIndexInfor
 }
 
 // drop ends the informer of a resource that the API does not serve any more, as after the deletion
-// of its CRD. Who asks for it again finds it by discovery when it is back.
+// of its CRD. When it is back, its next use finds it by discovery.
 func (c *counts) drop(gvr schema.GroupVersionResource) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,7 +164,7 @@ func (c *counts) drop(gvr schema.GroupVersionResource) {
 	}
 }
 
-// slim drops what a count does not need.
+// slim drops fields that a count does not need.
 func slim(obj any) (any, error) {
 	if m, ok := obj.(*metav1.PartialObjectMetadata); ok {
 		m.ManagedFields, m.Annotations, m.Labels, m.OwnerReferences = nil, nil, nil, nil

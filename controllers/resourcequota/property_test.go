@@ -10,8 +10,8 @@ import (
 	quotav1 "k8s.io/apiserver/pkg/quota/v1"
 )
 
-// A status that was decided is decided again. What was counted is in it, or more for what was
-// charged a moment ago; when that is over, it is what was counted.
+// A decided status is decided again. It has the count, or more for recent charges; when these are
+// over, it has the count.
 func TestDecideConverges(t *testing.T) {
 	names := []corev1.ResourceName{"pods", "secrets", "requests.cpu", "count/configmaps"}
 	for seed := range uint64(2000) {

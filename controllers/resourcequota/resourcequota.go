@@ -40,13 +40,13 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 )
 
-// resync is how often a quota is counted although nothing has happened that the controller hears
-// of: a pod that its node never ends is given back then.
+// resync is the pause between counts of a quota without an event, such as for a pod that its node
+// never ends.
 const resync = 5 * time.Minute
 
-// settling is for how long after a quota has come or changed new objects are counted for it. They
-// may have been made before it, and shown by their informer later; or an API server may not have
-// known of it yet. All others have been charged.
+// settling is how long new objects are counted for a new or changed quota. They may have been made
+// before it, and shown by their informer later. Or an API server may not have known it yet. All
+// other objects have been charged.
 const settling = 30 * time.Second
 
 // Config of a Controller.
@@ -55,11 +55,11 @@ type Config struct {
 	Logger    *slog.Logger
 	// MetadataFor makes the metadata client of a term.
 	MetadataFor func(lead context.Context) (metadata.Interface, error)
-	// Evaluators know what objects use. They are those by which requests are charged.
+	// Evaluators compute the usage of objects. Requests are charged by the same evaluators.
 	Evaluators func(quotav1.ListerForResourceFunc) []quotav1.Evaluator
 	// Ignored are resources that are never charged.
 	Ignored map[schema.GroupResource]struct{}
-	// Serves tells which resources the API has; nil means all.
+	// Serves reports whether the API has a resource; nil: it has all.
 	Serves func(schema.GroupVersionResource) bool
 	// Workers is how many quotas are worked on at once. Default 5.
 	Workers int
@@ -70,8 +70,8 @@ type Controller struct {
 	cfg    Config
 	quotas cache.SharedIndexInformer
 	list   corelisters.ResourceQuotaLister
-	// whole are the informers of kinds whose objects are looked into, and of quotas: a new one is
-	// counted by the informer that has told of it, or it would miss itself.
+	// whole are the informers of whole objects: of kinds with fields in quotas, and of quotas. A
+	// new quota counts itself, because the informer that reports it also counts it.
 	whole map[schema.GroupVersionResource]informers.GenericInformer
 }
 
@@ -142,7 +142,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	return t.loop.Run(ctx)
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client     kubernetes.Interface
@@ -168,7 +168,7 @@ func (c *changes) note(key runtime.Key, now time.Time) {
 	c.at[key] = now
 }
 
-// recent returns the keys of those that settle, and forgets others.
+// recent returns the keys that are settling, and forgets others.
 func (c *changes) recent(keys []runtime.Key, now time.Time) []runtime.Key {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,7 +187,7 @@ func (c *changes) forget(key runtime.Key) {
 	delete(c.at, key)
 }
 
-// changed queues a quota that is new or says something else, and notes what it has been charged.
+// changed queues a quota that is new or changed, and records its charge.
 func (t *term) changed(old, now *corev1.ResourceQuota) []runtime.Key {
 	switch {
 	case now == nil:
@@ -204,7 +204,7 @@ func (t *term) changed(old, now *corev1.ResourceQuota) []runtime.Key {
 	return []runtime.Key{runtime.KeyOf(now)}
 }
 
-// follow queues the quotas that a changed or deleted object may be given back to, and those that a
+// follow queues the quotas that a changed or deleted object may return usage to, and those that a
 // new one may not have been charged to.
 func follow[T any, P interface {
 	*T
@@ -222,7 +222,7 @@ func follow[T any, P interface {
 	return keys
 }
 
-// sameUse tells that no quota of the namespace has to be counted again for a change.
+// sameUse reports whether a change requires no new count of the namespace's quotas.
 func (t *term) sameUse(evaluator quotav1.Evaluator, old, now kruntime.Object) bool {
 	was, err := evaluator.Usage(old)
 	is, err2 := evaluator.Usage(now)
@@ -292,7 +292,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 		return 0, err
 	}
 	registry, unknown := t.registryFor(q)
-	// What cannot be counted keeps its number, and comes back with the error.
+	// A resource that cannot be counted keeps its number, and is retried after the error.
 	counted, failed := quotav1.CalculateUsage(q.Namespace, q.Spec.Scopes, q.Spec.Hard, registry, q.Spec.ScopeSelector)
 	status, later := decide(q, counted, t.charges.recent(key, time.Now()))
 	if !equality.Semantic.DeepEqual(status, q.Status) {
@@ -351,8 +351,8 @@ func (t *term) registryFor(q *corev1.ResourceQuota) (quotav1.Registry, error) {
 	return registry, errors.Join(errs...)
 }
 
-// decide returns the status that a quota should have. What has been counted is right, but for what
-// was charged a moment ago: later tells that the quota has to be looked at again for it.
+// decide returns the status that a quota should have. The count is right except for recent charges:
+// later means that the quota must be reconciled again for them.
 func decide(q *corev1.ResourceQuota, counted corev1.ResourceList, recent recent) (status corev1.ResourceQuotaStatus, later bool) {
 	status.Hard = quotav1.Add(corev1.ResourceList{}, q.Spec.Hard)
 	status.Used = corev1.ResourceList{}

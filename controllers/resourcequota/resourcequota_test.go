@@ -267,8 +267,8 @@ func TestDiscoveryFails(t *testing.T) {
 	})
 }
 
-// TestAQuotaCountsItself: quotas are counted by the informer that tells of them, so a new one is
-// among them.
+// TestAQuotaCountsItself: the informer that reports quotas also counts them, so a new quota is
+// included.
 func TestAQuotaCountsItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		other := newQuota(amounts("resourcequotas", "9"), nil)
@@ -298,7 +298,7 @@ func TestAQuotaCountsItself(t *testing.T) {
 		if err := c.Client.CoreV1().ResourceQuotas("ns").Delete(t.Context(), "other", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Minute) // what was charged a moment ago is not given back
+		time.Sleep(time.Minute) // a recent charge is not released
 		expect(1)
 	})
 }
@@ -329,8 +329,8 @@ func (e ofDevices) UsageStats(o quotav1.UsageStatsOptions) (quotav1.UsageStats, 
 	return generic.CalculateUsageStats(o, generic.ListResourceUsingListerFunc(e.list, deviceClaims), generic.MatchesNoScopeFunc, e.Usage)
 }
 
-// Claims of devices are counted with what they ask for, and given back when they go. An API that
-// does not serve them has none.
+// ResourceClaims are counted with their requests, and released at their deletion. An API that does
+// not serve them has none.
 func TestClaimsOfDevices(t *testing.T) {
 	for _, served := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -381,8 +381,8 @@ func TestClaimsOfDevices(t *testing.T) {
 	}
 }
 
-// What is made just before a quota, and is shown by its informer after that, is counted: nobody has
-// charged it.
+// An object made just before a quota, and shown by its informer later, is counted: no quota was
+// charged for it.
 func TestCountsWhatComesLateForANewQuota(t *testing.T) {
 	at := time.Now()
 	var c changes
@@ -408,7 +408,7 @@ func TestCountsWhatComesLateForANewQuota(t *testing.T) {
 			return ctrl.Run(ctx, discovering{client, &known{&fakediscovery.FakeDiscovery{Fake: &cluster.Client.Fake}}})
 		})
 		time.Sleep(time.Second)
-		cluster.Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}) // charged to nobody
+		cluster.Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}) // charged to no quota
 		time.Sleep(time.Second)
 		q, err := cluster.Client.CoreV1().ResourceQuotas("ns").Get(t.Context(), "q", metav1.GetOptions{})
 		if used := q.Status.Used["pods"]; err != nil || used.Value() != 1 {
@@ -417,8 +417,8 @@ func TestCountsWhatComesLateForANewQuota(t *testing.T) {
 	})
 }
 
-// A resource that the API does not serve any more is not asked for again and again, and is found
-// when it is back.
+// A resource that the API does not serve any more causes no repeated requests, and is found when it
+// is back.
 func TestDropsAResourceThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())

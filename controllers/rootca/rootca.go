@@ -1,5 +1,5 @@
-// Package rootca publishes the cluster's CA certificate in every namespace, as the ConfigMap from
-// which pods learn to trust the API server.
+// Package rootca publishes the cluster's CA certificate in every namespace. Pods trust the API
+// server by this ConfigMap.
 package rootca
 
 import (
@@ -37,7 +37,7 @@ type Config struct {
 	CA        CA
 }
 
-// CA tells what to publish.
+// CA provides the bundle to publish.
 type CA interface {
 	// PEM returns the bundle, and Changed a channel that is closed at its next change.
 	PEM() []byte

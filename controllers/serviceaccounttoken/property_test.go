@@ -9,8 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Whatever a Secret has: when it has been filled it lacks nothing, and keeps its token and what
-// else is in it.
+// For any Secret: after it is filled it lacks nothing, and keeps its token and its other data.
 func TestDecideConverges(t *testing.T) {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "robot", UID: "a-1"}}
 	for seed := range uint64(2000) {

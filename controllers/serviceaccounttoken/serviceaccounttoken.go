@@ -43,7 +43,7 @@ type Config struct {
 	Workers int
 }
 
-// CA tells what clients of the API server trust.
+// CA provides the bundle that clients of the API server trust.
 type CA interface {
 	// PEM returns the bundle, and Changed a channel that is closed at its next change.
 	PEM() []byte
@@ -130,7 +130,7 @@ func (c *Controller) secretsOf(account runtime.Key) []runtime.Key {
 	return keys
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client kubernetes.Interface
@@ -212,13 +212,13 @@ func (t *term) account(ctx context.Context, secret *corev1.Secret) (*corev1.Serv
 	return account, nil
 }
 
-// matches tells whether an account is the one that a Secret names.
+// matches reports whether an account is the one that a Secret names.
 func matches(secret *corev1.Secret, account *corev1.ServiceAccount) bool {
 	uid := secret.Annotations[corev1.ServiceAccountUIDKey]
 	return uid == "" || uid == string(account.UID)
 }
 
-// plan says what a Secret lacks.
+// plan has the missing parts of a Secret.
 type plan struct {
 	remove bool
 	// fill is the Secret as it should be, without a token when token is set; nil when it lacks
@@ -227,7 +227,7 @@ type plan struct {
 	token bool
 }
 
-// decide returns what to do with a Secret. account is nil when it is gone.
+// decide returns the plan for a Secret. account is nil when it is gone.
 func decide(secret *corev1.Secret, account *corev1.ServiceAccount, ca []byte) plan {
 	if account == nil {
 		return plan{remove: true}

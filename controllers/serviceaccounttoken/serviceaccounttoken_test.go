@@ -104,8 +104,8 @@ func secret(change func(*corev1.Secret)) *corev1.Secret {
 	return s
 }
 
-// A Secret gets what it lacks, keeps its token when the CA changes, gets another one when that is
-// taken out, and goes with its account.
+// A Secret gets its missing parts. It keeps its token when the CA changes, gets another when that
+// is removed, and is deleted with its account.
 func TestTheLifeOfATokenSecret(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := start(t, account("a-1"), secret(func(s *corev1.Secret) { s.Data = map[string][]byte{"extra": []byte("x")} }))

@@ -17,7 +17,7 @@ const (
 	blockedMessage = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR"
 )
 
-// action is what one ServiceCIDR needs.
+// action is the next change for a ServiceCIDR.
 type action int
 
 const (
@@ -27,8 +27,8 @@ const (
 	release        // take the finalizer off
 )
 
-// decide returns the next thing to do for a ServiceCIDR, and the condition that goes with tell.
-// others are the remaining ServiceCIDRs.
+// decide returns the next change for a ServiceCIDR, and the condition for tell. others are the
+// remaining ServiceCIDRs.
 func decide(cidr *networkingv1.ServiceCIDR, others []*networkingv1.ServiceCIDR, addresses []*networkingv1.IPAddress) (action, metav1.Condition) {
 	protected := slices.Contains(cidr.Finalizers, finalizer)
 	ready := metav1.Condition{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue, Message: readyMessage}
@@ -48,8 +48,8 @@ func decide(cidr *networkingv1.ServiceCIDR, others []*networkingv1.ServiceCIDR, 
 	})
 }
 
-// told is nothing if the ServiceCIDR has the condition already. The default one's is made ready by
-// the API server, which says it in other words.
+// told is nothing if the ServiceCIDR has the condition already. The API server marks the default
+// one as ready, with another message.
 func told(cidr *networkingv1.ServiceCIDR, want metav1.Condition) (action, metav1.Condition) {
 	is := meta.FindStatusCondition(cidr.Status.Conditions, want.Type)
 	if is != nil && is.Status == want.Status && is.Reason == want.Reason && is.Message == want.Message {
@@ -58,7 +58,7 @@ func told(cidr *networkingv1.ServiceCIDR, want metav1.Condition) (action, metav1
 	return tell, want
 }
 
-// needs tells whether an address of a Service is in a ServiceCIDR and in none of the others.
+// needs reports whether an address of a Service is in a ServiceCIDR and in none of the others.
 func needs(a *networkingv1.IPAddress, cidr *networkingv1.ServiceCIDR, others []*networkingv1.ServiceCIDR) bool {
 	address, err := netip.ParseAddr(a.Name)
 	if err != nil || a.Labels[networkingv1.LabelManagedBy] != managedBy || !contains(cidr, address) {
@@ -67,7 +67,7 @@ func needs(a *networkingv1.IPAddress, cidr *networkingv1.ServiceCIDR, others []*
 	return !slices.ContainsFunc(others, func(o *networkingv1.ServiceCIDR) bool { return contains(o, address) })
 }
 
-// contains tells whether a ServiceCIDR gives out an address. None gives out that of its network,
+// contains reports whether a ServiceCIDR gives out an address. None gives out that of its network,
 // nor in IPv4 the broadcast address.
 func contains(cidr *networkingv1.ServiceCIDR, a netip.Addr) bool {
 	return slices.ContainsFunc(cidr.Spec.CIDRs, func(text string) bool {

@@ -1,4 +1,4 @@
-// Package servicecidr reconciles ServiceCIDRs: it makes them ready, and keeps one under deletion as
+// Package servicecidr reconciles ServiceCIDRs: it makes them ready. It keeps one under deletion as
 // long as Services have addresses in it that are in no other one.
 //
 // No address is given from a ServiceCIDR after its deletion has begun: the API server gives each in
@@ -83,7 +83,7 @@ func (c *Controller) waiting() []runtime.Key {
 	return out
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client kubernetes.Interface
@@ -123,8 +123,8 @@ func except(all []*networkingv1.ServiceCIDR, cidr *networkingv1.ServiceCIDR) []*
 	return slices.DeleteFunc(slices.Clone(all), func(o *networkingv1.ServiceCIDR) bool { return o.Name == cidr.Name })
 }
 
-// decideNewest decides by what the API has. The addresses come last: what has become another
-// ServiceCIDR's since is seen then.
+// decideNewest decides by the API's state. It reads the addresses last, so that it sees changes of
+// other ServiceCIDRs since.
 func (t *term) decideNewest(ctx context.Context, cidr *networkingv1.ServiceCIDR) (action, metav1.Condition, error) {
 	v1 := t.client.NetworkingV1()
 	cidrs, err := v1.ServiceCIDRs().List(ctx, metav1.ListOptions{})

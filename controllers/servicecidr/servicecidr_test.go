@@ -115,8 +115,8 @@ func TestLife(t *testing.T) {
 	})
 }
 
-// Whatever there is and goes, no address is left without a ServiceCIDR, all that may go does, and
-// then nothing is written any more.
+// After any creations and deletions, no address is left without a ServiceCIDR, all that may be
+// deleted are, and then nothing more is written.
 func TestConverges(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
@@ -176,7 +176,7 @@ func TestConverges(t *testing.T) {
 	}
 }
 
-// needsAny tells whether some ServiceCIDR has the address.
+// needsAny reports whether some ServiceCIDR has the address.
 func needsAny(a *networkingv1.IPAddress, cidrs []*networkingv1.ServiceCIDR) bool {
 	return slices.ContainsFunc(cidrs, func(c *networkingv1.ServiceCIDR) bool { return needs(a, c, nil) })
 }

@@ -19,7 +19,8 @@ func claimName(set *appsv1.StatefulSet, template *corev1.PersistentVolumeClaim, 
 	return template.Name + "-" + set.Name + "-" + strconv.Itoa(ordinal)
 }
 
-// retention says what becomes of claims; by default they are kept.
+// retention returns whether claims are deleted with their pods or the set; by default they are
+// kept.
 func retention(set *appsv1.StatefulSet) (whenScaled, whenDeleted bool) {
 	r := set.Spec.PersistentVolumeClaimRetentionPolicy
 	if r == nil {
@@ -28,8 +29,7 @@ func retention(set *appsv1.StatefulSet) (whenScaled, whenDeleted bool) {
 	return r.WhenScaled == appsv1.DeletePersistentVolumeClaimRetentionPolicyType, r.WhenDeleted == appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 }
 
-// claimsFor creates the claims that the pod of an ordinal needs and that are not there; pod is nil
-// for one that is about to be created.
+// claimsFor creates the missing claims of an ordinal's pod; pod is nil before the pod is created.
 func (v *view) claimsFor(p *plan, ordinal int, pod *corev1.Pod) {
 	for i := range v.set.Spec.VolumeClaimTemplates {
 		t := &v.set.Spec.VolumeClaimTemplates[i]
@@ -56,8 +56,8 @@ func (v *view) claimsFor(p *plan, ordinal int, pod *corev1.Pod) {
 	}
 }
 
-// mayCreate reports whether the claims of an ordinal allow a pod: one that is going belongs to the
-// pod before, and what that has written goes with it.
+// mayCreate reports whether the claims of an ordinal allow a pod. A terminating claim belongs to
+// the pod before, and its data go with it.
 func (v *view) mayCreate(p *plan, ordinal int) bool {
 	scaled, _ := retention(v.set)
 	for i := range v.set.Spec.VolumeClaimTemplates {
@@ -84,9 +84,9 @@ func (v *view) fixClaims(p *plan, pod *corev1.Pod) {
 	}
 }
 
-// fixOwners makes the owner of one claim what it should be: the set if claims go with it, the pod
-// if that is too much and claims go with it then. pod is nil for one that is about to be created.
-// Claims that somebody else controls, or an earlier set or pod of the name, are left alone.
+// fixOwners sets the right owner of one claim. It is the set if claims are deleted with it, or the
+// pod if that is surplus and claims are deleted with surplus pods. pod is nil before its creation.
+// Claims of another controller, or of an earlier set or pod of the name, are left alone.
 func (v *view) fixOwners(p *plan, claim *corev1.PersistentVolumeClaim, pod *corev1.Pod) {
 	withPod, withSet := retention(v.set)
 	condemned := pod != nil && slices.Contains(v.condemned, pod)
@@ -134,7 +134,7 @@ func (v *view) conflict(p *plan, claim *corev1.PersistentVolumeClaim) {
 		fmt.Sprintf("PersistentVolumeClaim %s has a conflicting OwnerReference that acts as a managing controller, the retention policy is ignored for this claim", claim.Name)})
 }
 
-// names reports whether a reference is to an object of that kind and name, whatever its UID.
+// names reports whether a reference is to an object of that kind and name, with any UID.
 func names(ref metav1.OwnerReference, kind schema.GroupVersionKind, name string) bool {
 	return ref.APIVersion == kind.GroupVersion().String() && ref.Kind == kind.Kind && ref.Name == name
 }

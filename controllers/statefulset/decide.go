@@ -18,18 +18,18 @@ type version struct {
 	template *corev1.PodTemplateSpec
 }
 
-// observed is what decide knows about one StatefulSet.
+// observed is the input of decide about one StatefulSet.
 type observed struct {
 	set  *appsv1.StatefulSet
 	pods []*corev1.Pod // its own, by name and reference
-	// claims are those of the namespace that the pods' names lead to, by name.
+	// claims are the namespace's claims for the pods' names, by name.
 	claims map[string]*corev1.PersistentVolumeClaim
-	// current is what the pods below the partition have, update what the others get.
+	// current is the version of the pods below the partition, update that of the others.
 	current, update version
 }
 
-// plan is what to do about one StatefulSet, in this order. Claims come before pods: a pod needs
-// its own.
+// plan has the changes for one StatefulSet, in this order. Claims come before the pods that need
+// them.
 type plan struct {
 	createClaims []*corev1.PersistentVolumeClaim
 	updateClaims []*corev1.PersistentVolumeClaim // copies with other owners
@@ -44,7 +44,7 @@ type plan struct {
 // event is one that users see.
 type event struct{ kind, reason, message string }
 
-// view is what decide works out from what it observes.
+// view is decide's input, with derived data.
 type view struct {
 	observed
 	now       time.Time
@@ -52,10 +52,10 @@ type view struct {
 	condemned []*corev1.Pod // beyond the replicas, the last ordinal first
 }
 
-// decide takes one step: it brings the pods to their number in order, and when all are there and
-// well, replaces those of older revisions from the last to the first.
+// decide takes one step. It brings the pods to their number in order. When all exist and are well,
+// it replaces pods of older revisions from the last to the first.
 //
-// A pod is created only when none of its name is left, whatever has become of its node: two of one
+// A pod is created only when no pod of its name is left, in any state of its node: two pods of one
 // identity never run.
 func decide(o observed, now time.Time) (plan, error) {
 	v := look(o, now)
@@ -139,8 +139,8 @@ func (v *view) serves(pod *corev1.Pod) bool {
 	return ok
 }
 
-// fill creates what is missing, from the first ordinal on; settled tells that nothing keeps the
-// next thing from being done. In order, each pod waits for the one before it.
+// fill creates missing pods, from the first ordinal on; settled means that nothing blocks the next
+// step. In order, each pod waits for the one before it.
 func (v *view) fill(p *plan) (settled bool) {
 	inOrder := ordered(v.set)
 	for place, pod := range v.replicas {
@@ -167,7 +167,7 @@ func (v *view) fill(p *plan) (settled bool) {
 			}
 		default:
 			if pod.Status.Phase == corev1.PodPending && pod.DeletionTimestamp == nil {
-				v.claimsFor(p, ordinal, pod) // somebody may have deleted one
+				v.claimsFor(p, ordinal, pod) // a claim may have been deleted
 			}
 			if inOrder && !v.serves(pod) {
 				return false
@@ -180,7 +180,8 @@ func (v *view) fill(p *plan) (settled bool) {
 }
 
 // shrink deletes pods beyond the replicas, the last first. In order, it waits for each to be gone,
-// and for all others to be well, but for one that is the first to be ill: it might be ill for ever.
+// and for all others to be well. It does not wait for the first ill pod, which might be ill for
+// ever.
 func (v *view) shrink(p *plan) (settled bool) {
 	inOrder := ordered(v.set)
 	var firstIll *corev1.Pod
@@ -245,16 +246,15 @@ func (v *view) roll(p *plan) error {
 	return nil
 }
 
-// blocked is the type of the condition that tells of a rollout that waits for a pod of another
-// revision.
+// blocked is the type of the condition of a rollout that waits for a pod of another revision.
 const blocked = appsv1.StatefulSetConditionType("RolloutBlocked")
 
-// patience is how long a pod may take before the rollout that waits for it is told to be blocked.
+// patience is how long a pod may take before the rollout counts as blocked.
 const patience = 5 * time.Minute
 
-// tellBlocked keeps the condition of a rollout that cannot go on: in order, no pod is replaced
-// while one before or behind it is not well, and a pod that is broken by its revision gets well by
-// no later one.
+// tellBlocked sets the condition of a rollout that cannot go on. In order, no pod is replaced while
+// one before or behind it is not well. A later revision does not reach a pod that its own revision
+// broke.
 func (v *view) tellBlocked(p *plan) {
 	pod := v.broken(p)
 	i := slices.IndexFunc(p.status.Conditions, func(c appsv1.StatefulSetCondition) bool { return c.Type == blocked })

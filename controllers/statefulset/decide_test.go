@@ -275,8 +275,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// A rollout in order that waits for a pod which its own revision has broken says so, and how to go
-// on, after a while and once.
+// An ordered rollout that waits for a broken pod reports that, with the remedy, after a while and
+// once.
 func TestBlockedRolloutIsTold(t *testing.T) {
 	broken := func(p *corev1.Pod) { old(p); unready(p) }
 	s := set(2)
@@ -299,8 +299,9 @@ func TestBlockedRolloutIsTold(t *testing.T) {
 	}
 }
 
-// Scaling and rolling out in any state ends with what is wanted, without two pods of a name, in
-// order where that is asked for, with no more down than may be; then nothing more is asked for.
+// Scaling and rolling out from any state ends with the wanted pods, without two pods of a name.
+// Order is kept where it is required, with no more pods down than allowed. Then nothing is left to
+// do.
 func TestProperties(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 5))

@@ -25,7 +25,7 @@ func ordinalOf(set *appsv1.StatefulSet, pod interface{ GetName() string }) (int,
 		return 0, false
 	}
 	n, err := strconv.ParseInt(digits, 10, 32)
-	// Only what nameOf makes: no sign, no leading zeros.
+	// Only names of nameOf: no sign, no leading zeros.
 	return int(n), err == nil && n >= 0 && nameOf(set, int(n)) == pod.GetName()
 }
 
@@ -73,7 +73,7 @@ func identify(pod *corev1.Pod, ordinal int) {
 	pod.Labels[appsv1.PodIndexLabel] = strconv.Itoa(ordinal)
 }
 
-// fixIdentity puts the labels back that somebody has taken from a pod.
+// fixIdentity restores a pod's identity labels.
 func (v *view) fixIdentity(p *plan, pod *corev1.Pod) {
 	if pod.Labels[appsv1.StatefulSetPodNameLabel] == pod.Name {
 		return
@@ -87,5 +87,5 @@ func (v *view) fixIdentity(p *plan, pod *corev1.Pod) {
 	p.relabel = append(p.relabel, pod)
 }
 
-// timeOf cuts a time to what the API stores.
+// timeOf truncates a time to the precision of the API.
 func timeOf(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }

@@ -85,7 +85,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	return t.loop.Run(ctx)
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client   kubernetes.Interface
@@ -95,8 +95,8 @@ type term struct {
 	fresh    pods.Fresh
 }
 
-// matching tells which StatefulSets care about a pod without a controller. One that goes frees its
-// name.
+// matching returns the StatefulSets that a pod without a controller concerns. The end of a pod
+// frees its name.
 func (t *term) matching(pod *corev1.Pod, _ bool) []runtime.Key {
 	// The lister's own match is an error when nothing matches.
 	sets, err := t.list.GetPodStatefulSets(pod)
@@ -176,7 +176,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	return p.again, errors.Join(actErr, t.writeStatus(ctx, key, set, p.status), t.prune(ctx, key, set, record, o))
 }
 
-// observe gathers what decide wants to know, and notes the current template in the history.
+// observe gathers the input of decide, and notes the current template in the history.
 func (t *term) observe(ctx context.Context, key runtime.Key, set *appsv1.StatefulSet, mine []*corev1.Pod, revisions []*appsv1.ControllerRevision, record history.Plan) (observed, error) {
 	o := observed{set: set, pods: mine, claims: map[string]*corev1.PersistentVolumeClaim{}}
 	update := record.Current
@@ -301,7 +301,7 @@ func (t *term) create(ctx context.Context, key runtime.Key, set *appsv1.Stateful
 
 var titles = map[string]string{"create": "Create", "update": "Update", "delete": "Delete"}
 
-// tell records what was done to a pod, in the words of Kubernetes.
+// tell writes an event about a pod's change, with the messages of Kubernetes.
 func (t *term) tell(ctx context.Context, set *appsv1.StatefulSet, verb string, pod *corev1.Pod, err error) {
 	switch {
 	case err == nil:

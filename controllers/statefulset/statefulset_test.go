@@ -129,7 +129,7 @@ func TestLife(t *testing.T) {
 	})
 }
 
-// A revision that breaks its pod blocks the rollout, is told, and gives way when its pod is
+// A revision that breaks its pod blocks the rollout and is reported. It is replaced when its pod is
 // deleted.
 func TestBrokenRevision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -163,7 +163,7 @@ func TestNoSecondPodOfAName(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.Finalizers = []string{"example.com/dead-node"} // nobody confirms its end
+		p.Finalizers = []string{"example.com/dead-node"} // no kubelet confirms its end
 		if p, err = w.Client.CoreV1().Pods("d").Update(t.Context(), p, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}

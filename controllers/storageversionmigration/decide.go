@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// step is what a migration is due for. It goes from one to the next:
+// step is the next step of a migration. The order is:
 //
 //	waiting ──▶ beginning ──▶ marking ──▶ migrating ──▶ finishing ──▶ over
 //
@@ -34,8 +34,8 @@ func ended(m *migrationv1.StorageVersionMigration) bool {
 	return is(m, migrationv1.MigrationSucceeded) || is(m, migrationv1.MigrationFailed)
 }
 
-// decide returns what a migration is due for. all are those of the cluster: of one resource, one
-// runs at a time, the oldest first.
+// decide returns the next step of a migration. all are the cluster's migrations: of one resource,
+// one runs at a time, the oldest first.
 func decide(m *migrationv1.StorageVersionMigration, all []*migrationv1.StorageVersionMigration) step {
 	running := is(m, migrationv1.MigrationRunning)
 	switch {

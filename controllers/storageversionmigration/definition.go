@@ -18,13 +18,13 @@ type Definitions interface {
 	UpdateStatus(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition, opts metav1.UpdateOptions) (*apiextensionsv1.CustomResourceDefinition, error)
 }
 
-// begin notes in a CustomResourceDefinition, if the resource has one, that its objects are
+// begin writes into a CustomResourceDefinition, if the resource has one, that its objects are being
 // migrated.
 func (t *term) begin(ctx context.Context, m *migrationv1.StorageVersionMigration) error {
 	return t.change(ctx, m, func(crd *apiextensionsv1.CustomResourceDefinition) { begun(crd, m.Name, time.Now()) })
 }
 
-// finish notes that they have been, and which versions are stored since.
+// finish writes that they are migrated, and the versions that are stored since.
 func (t *term) finish(ctx context.Context, m *migrationv1.StorageVersionMigration) error {
 	return t.change(ctx, m, func(crd *apiextensionsv1.CustomResourceDefinition) {
 		finished(crd, is(m, migrationv1.MigrationSucceeded), time.Now())
@@ -52,8 +52,8 @@ func begun(crd *apiextensionsv1.CustomResourceDefinition, migration string, now 
 	set(crd, apiextensionsv1.ConditionTrue, "MigrationRunning", fmt.Sprintf("Migration %s is running", migration), now)
 }
 
-// finished drops the versions that nothing is stored in any more, unless the definition has changed
-// during the migration: then some objects may have been written in a version that was not the last.
+// finished drops the versions without stored objects, unless the definition has changed during the
+// migration: then some objects may have been written in an earlier version.
 func finished(crd *apiextensionsv1.CustomResourceDefinition, succeeded bool, now time.Time) {
 	i := slices.IndexFunc(crd.Status.Conditions, isMigrating)
 	if i >= 0 && crd.Status.Conditions[i].Status == apiextensionsv1.ConditionFalse {

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// However many migrations there are and in whatever order they are looked at: of each resource one
-// runs at a time, and all are over in the end, each by four steps.
+// For any migrations in any order: of each resource one runs at a time, and all are over in the
+// end, each by four steps.
 func TestDecideConverges(t *testing.T) {
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 1))

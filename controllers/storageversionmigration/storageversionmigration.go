@@ -1,14 +1,14 @@
-// Package storageversionmigration runs StorageVersionMigrations (KEP-4192): each writes all objects
-// of a resource again that are older than the migration, so that the store has them in today's
-// version, or under today's key.
+// Package storageversionmigration runs StorageVersionMigrations (KEP-4192). Each writes all older
+// objects of a resource again. The store then has them in the current version, or under the current
+// key.
 //
-// An object is written by a patch that changes nothing but names its resourceVersion: one that
-// somebody else has written or deleted meanwhile is a conflict, and needs no migration any more.
-// Nothing is kept in memory. A new leader begins with the first object again; those that are done
-// cost it a patch that the store does not write.
+// An object is written by a patch that only names its resourceVersion. A conflict means that
+// another client has written or deleted the object meanwhile; it needs no migration any more.
+// Nothing is kept in memory. A new leader begins with the first object again; for a migrated object
+// the store makes no write.
 //
-// While a custom resource is migrated, its CustomResourceDefinition says so in a condition. If its
-// versions are the same in the end, the older ones are removed from those that are stored.
+// While a custom resource is migrated, its CustomResourceDefinition has a condition for it. If its
+// versions are the same in the end, the older ones are removed from its stored versions.
 package storageversionmigration
 
 import (
@@ -104,7 +104,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	return t.loop.Run(ctx)
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client kubernetes.Interface
@@ -166,7 +166,7 @@ func (t *term) unserved(ctx context.Context, key runtime.Key, m *migrationv1.Sto
 	return t.fail(ctx, key, m, message)
 }
 
-// mark notes the revision of the resource: what is written after it is in the version of today.
+// mark records the resource's revision: later writes are in the current version.
 func (t *term) mark(ctx context.Context, key runtime.Key, m *migrationv1.StorageVersionMigration) error {
 	r, gvr, err := t.find(m.Spec.Resource)
 	if err != nil {

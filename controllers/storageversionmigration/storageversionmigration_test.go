@@ -150,14 +150,14 @@ type stored struct {
 	revision int
 }
 
-// store has the tabs, and serves them as an API does that keeps what is changed in version v2:
-// listings are paged and show one revision, patches meet preconditions, and one that neither
-// changes an object nor its form is not written.
+// store has the tabs, and serves them like an API whose stored version is v2. Lists are paged and
+// show one revision, and patches meet preconditions. A patch that changes neither an object nor its
+// version is not written.
 type store struct {
 	mu       sync.Mutex
 	revision int
 	tabs     map[string]stored
-	pages    map[string][]metav1.PartialObjectMetadata // what is left of listings, by continue token
+	pages    map[string][]metav1.PartialObjectMetadata // the rest of lists, by continue token
 	patches  []string
 	// after is called after a listing has been made, before when a patch comes: the world does not
 	// stand still.
@@ -185,8 +185,8 @@ func (s *store) partial(name string) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, ResourceVersion: s.form(s.tabs[name].revision)}}
 }
 
-// List is not left to the fake metadata client, which does not tell a reactor the limit and the
-// continue token.
+// List is here because the fake metadata client does not pass the limit and the continue token to a
+// reactor.
 func (s *store) List(_ context.Context, opts metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -266,7 +266,7 @@ func (s *store) client() metadata.Interface {
 	return listing{client, s}
 }
 
-// listing is a metadata client whose listings of all namespaces are those of a store.
+// listing is a metadata client whose lists of all namespaces are a store's.
 type listing struct {
 	metadata.Interface
 	store *store
@@ -300,7 +300,7 @@ func (k known) ServerPreferredResources() ([]*metav1.APIResourceList, error) {
 	}}}, nil
 }
 
-// migrate runs new migrations of a store for five minutes, and returns what has become of each.
+// migrate runs new migrations of a store for five minutes, and returns the result of each.
 func migrate(t *testing.T, s *store, crds *definitions, migrations ...*migrationv1.StorageVersionMigration) map[string]migrationv1.StorageVersionMigrationStatus {
 	t.Helper()
 	c := controllertest.New(t)
@@ -344,9 +344,8 @@ func isOver(s migrationv1.StorageVersionMigrationStatus) bool {
 	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == reasonCompleted
 }
 
-// Objects that are older than the migration are written again, those that are newer or change
-// meanwhile are not, what passes is tried again; the next migration of the resource waits for the
-// end.
+// Objects older than the migration are written again; newer ones and those that change meanwhile
+// are not. Transient errors are retried. The next migration of the resource waits for the end.
 func TestMigrates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, crds := newStore(), &definitions{crd: definition()}
@@ -383,8 +382,8 @@ func TestMigrates(t *testing.T) {
 		if m := got["none"]; message(m, "Failed") != "resource does not exist in discovery" || !isOver(m) {
 			t.Errorf("none: %+v", m)
 		}
-		// The first migration is interrupted, and goes on with what is still older; the second
-		// finds all older.
+		// The first migration is interrupted and continues with the remaining older objects; for
+		// the second all are older.
 		if got, want := s.patched(), "gone last old same written"+" same"+" last new old same written"; got != want {
 			t.Errorf("patched %s, want %s", got, want)
 		}

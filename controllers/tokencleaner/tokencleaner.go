@@ -78,8 +78,8 @@ func (c *Controller) reconcile(ctx context.Context, client kubernetes.Interface,
 	return 0, nil
 }
 
-// lifetime tells how long a token has left; expires is false for one that lives for ever. A time
-// that cannot be read has passed: such a token must not be a door that stays open.
+// lifetime returns how long a token has left; expires is false for one without an end. An
+// unreadable time counts as over, so that no such token stays valid.
 func lifetime(secret *corev1.Secret, now time.Time) (left time.Duration, expires bool) {
 	text := string(secret.Data[expiration])
 	if text == "" {

@@ -54,14 +54,14 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	return loop.Run(ctx)
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client kubernetes.Interface
 }
 
-// left returns how long a job is to be kept, 0 when it is to be deleted, and a negative time when
-// it is not for this controller: it goes already, has not finished, or is kept for ever.
+// left returns how long a job is kept, 0 when it must be deleted. It is negative when the
+// controller must leave the job alone: it is terminating, unfinished, or kept for ever.
 func left(job *batchv1.Job, now time.Time) time.Duration {
 	how, at := jobs.Finished(job)
 	if how == "" || job.DeletionTimestamp != nil || job.Spec.TTLSecondsAfterFinished == nil {
@@ -81,7 +81,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	if wait := left(job, time.Now()); wait != 0 {
 		return max(wait, 0), nil
 	}
-	// The time may have been raised a moment ago: the version says whether this is the newest.
+	// The time may have been raised a moment ago: the precondition on the version finds that.
 	foreground := metav1.DeletePropagationForeground
 	err = t.client.BatchV1().Jobs(key.Namespace).Delete(ctx, key.Name, metav1.DeleteOptions{
 		PropagationPolicy: &foreground, Preconditions: &metav1.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion},

@@ -25,7 +25,7 @@ type Config struct {
 	Logger    *slog.Logger
 }
 
-// Controller tells of claims that wait to grow.
+// Controller writes events about claims that wait to grow.
 type Controller struct {
 	cfg    Config
 	claims cache.SharedIndexInformer
@@ -38,7 +38,7 @@ func New(cfg Config) (*Controller, error) {
 	return &Controller{cfg, claims.Informer(), claims.Lister()}, nil
 }
 
-// Run tells for one term of leadership. The keys are claims.
+// Run writes the events for one term of leadership. The keys are claims.
 func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
 	recorder, stop := runtime.Recorder(ctx, client, "volume_expand")
 	defer stop()
@@ -61,7 +61,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	return loop.Run(ctx)
 }
 
-// wantsMore tells whether a bound claim asks for more than it has.
+// wantsMore reports whether a bound claim asks for more than it has.
 func wantsMore(claim *corev1.PersistentVolumeClaim) bool {
 	has := claim.Status.Capacity[corev1.ResourceStorage]
 	return claim.Status.Phase == corev1.ClaimBound && !has.IsZero() && requested(claim) > has.Value()

@@ -16,7 +16,7 @@ func storage(size string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}
 }
 
-// TestEvent: a claim is told once for each size that it asks for.
+// TestEvent: a claim gets one event for each requested size.
 func TestEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t, &corev1.PersistentVolumeClaim{

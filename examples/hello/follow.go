@@ -30,7 +30,7 @@ func follow(ctx context.Context, dir string, out io.Writer) error {
 			if err != nil {
 				return nil
 			}
-			if first { // what was there before
+			if first { // lines from before the start
 				read[name] = info.Size()
 			}
 			if info.Size() < read[name] { // it begins anew

@@ -1,15 +1,14 @@
 // Command hello is the web server of the built-in image barque.local/hello:1.
-// It answers every path with the pod's name, its address and the path asked
-// for, so that one look at an answer tells which pod gave it. /healthz answers
-// 200 until the process is told to end, then 503 while requests drain.
-// /work/50ms keeps one CPU busy for so long first, at most 10 s: something for
-// autoscalers to go by.
+// It answers every path with the pod's name and address and the path, so that an answer shows its
+// pod. /healthz answers 200 until the process is asked to end, then 503 while requests drain.
+// /work/50ms keeps one CPU busy for 50 ms before the answer, at most 10 s, as a load for
+// autoscalers.
 //
 // It listens on port 8080, or on the port in the environment variable PORT.
 //
 // With arguments it is no server, for the examples of Jobs and DaemonSets:
 //
-//	hello work 2s          keeps one CPU busy for so long, says so and ends
+//	hello work 2s          keeps one CPU busy for 2 s, reports the end and exits
 //	hello follow DIR       prints the lines that are added to the files *.log below DIR
 package main
 

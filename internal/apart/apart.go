@@ -1,5 +1,5 @@
-// Package apart runs a test again in a process with its own network, which it may change freely:
-// however the process ends, its network ends with it.
+// Package apart runs a test again in a process with its own network, which the test may change
+// freely. The network ends with the process.
 package apart
 
 import (
@@ -16,24 +16,23 @@ import (
 	"github.com/barque/barque/internal/needs"
 )
 
-// variable in the environment tells the process that it is the one apart. Its children have it,
-// too.
+// variable in the environment marks the separate process. Its children inherit it.
 const variable = "BARQUE_TEST_APART"
 
-// Namespaces are those that the process has beside that of the network.
+// Namespaces are the process's own namespaces besides the network.
 type Namespaces uintptr
 
 const (
-	// Network alone.
+	// Network is the network alone.
 	Network Namespaces = 0
-	// Mounts, too: they end with the process, and keep no disk of others busy meanwhile.
+	// Mounts are separate too: they end with the process, and keep no disk of other programs busy.
 	Mounts Namespaces = syscall.CLONE_NEWNS
 )
 
-// Run is called first by a test. In the process apart it is true, and the test goes on there, with
-// nothing but a loopback interface. Elsewhere it has run the test apart and returns false when that
-// has passed. A limit is for the whole test. Without root the test is skipped, and untested says
-// what is not tested then.
+// Run is called first by a test. In the separate process it returns true, and the test goes on
+// there with only a loopback interface. In the test's process it runs that process and returns
+// false when it has passed. limit bounds the whole test. Without root the test is skipped, and
+// untested names the part that is not tested.
 func Run(t *testing.T, own Namespaces, limit time.Duration, untested string) bool {
 	t.Helper()
 	if os.Getenv(variable) != "" {
@@ -52,7 +51,7 @@ func Run(t *testing.T, own Namespaces, limit time.Duration, untested string) boo
 		return true
 	}
 	needs.Root(t, untested)
-	runtime.LockOSThread() // the signal comes when the thread ends that has started the process: no goroutine is to end this one
+	runtime.LockOSThread() // the child's signal comes when this thread ends, so no goroutine may end it
 	defer runtime.UnlockOSThread()
 	command := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$", "-test.v", "-test.timeout", limit.String())
 	command.Env = append(os.Environ(), variable+"=1")

@@ -9,8 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// In the process apart there is a loopback interface that is up, and no other; here all is as it
-// was.
+// The separate process has only a loopback interface, which is up; this process keeps its own.
 func TestRun(t *testing.T) {
 	before, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {

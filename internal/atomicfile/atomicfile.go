@@ -11,10 +11,10 @@ import (
 	"syscall"
 )
 
-// Write replaces a file so that a reader, or a crash at any moment, sees the old content or the new
-// one, never a part, and never with more permissions than mode. Missing parent directories are
-// made, closed to others. When it fails, the new content may or may not be in place; nothing else
-// is left behind.
+// Write replaces a file atomically. A reader, or a crash at any moment, sees the old or the new
+// content, never a part, and never more permissions than mode. Missing parent directories are made,
+// closed to others. After an error the new content may or may not be in place; nothing else is left
+// behind.
 func Write(path string, data []byte, mode os.FileMode) error {
 	return WriteFrom(path, mode, func(w io.Writer) error {
 		_, err := w.Write(data)
@@ -22,7 +22,7 @@ func Write(path string, data []byte, mode os.FileMode) error {
 	})
 }
 
-// WriteFrom is Write for what is better not held in memory as a whole: fill writes the content.
+// WriteFrom is Write for content that should not be in memory as a whole: fill writes it.
 func WriteFrom(path string, mode os.FileMode, fill func(io.Writer) error) (err error) {
 	dir := filepath.Dir(path)
 	if err := MakeDir(dir); err != nil {
@@ -54,7 +54,7 @@ func WriteFrom(path string, mode os.FileMode, fill func(io.Writer) error) (err e
 	return SyncDir(dir)
 }
 
-// Remove removes a file, if it is there, so that it does not come back after a loss of power.
+// Remove removes a file, if it exists, so that it does not come back after a loss of power.
 func Remove(path string) error {
 	if err := os.Remove(path); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -65,9 +65,9 @@ func Remove(path string) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// MakeDir makes a directory and the missing ones above it, closed to others, so that those which it
-// makes are still there after a loss of power. Of those which it finds it knows nothing: one that
-// was made just before a crash may go yet, as may one that another process is making.
+// MakeDir makes a directory and its missing parents, closed to others. Directories that it makes
+// survive a loss of power. An existing directory may not: another process may have made it just
+// now.
 func MakeDir(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -88,11 +88,11 @@ func MakeDir(path string) error {
 	return SyncDir(above)
 }
 
-// temporary is the pattern of the names of files that are not in their place yet.
+// temporary is the pattern of the names of unfinished files.
 func temporary(path string) string { return "." + filepath.Base(path) + ".*" }
 
-// Sweep removes what Writes of the path have left that were killed before they had finished.
-// Nobody may write the path meanwhile.
+// Sweep removes the temporary files of Writes of the path that were killed. No process may write
+// the path meanwhile.
 func Sweep(path string) error {
 	dir := filepath.Dir(path) // whose name is no pattern
 	entries, err := os.ReadDir(dir)
@@ -108,8 +108,8 @@ func Sweep(path string) error {
 	return err
 }
 
-// SweepDir is Sweep for all files in a directory, also for those of which nobody knows any more:
-// what is left of one may be a secret. Nobody may write a file there meanwhile.
+// SweepDir is Sweep for all files in a directory, also for paths that are not used any more: a
+// leftover may contain a secret. No process may write a file there meanwhile.
 func SweepDir(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -123,14 +123,14 @@ func SweepDir(dir string) error {
 	return err
 }
 
-// isTemporary tells whether a name is of the pattern of temporary, with the number that
-// os.CreateTemp gives it.
+// isTemporary reports whether a name has the pattern of temporary, with the number of
+// os.CreateTemp.
 func isTemporary(name string) bool {
 	end := strings.LastIndexByte(name, '.')
 	return end > 1 && name[0] == '.' && end < len(name)-1 && strings.Trim(name[end+1:], "0123456789") == ""
 }
 
-// SyncDir makes what was renamed, made or removed in the directory survive a power loss.
+// SyncDir makes renames, creations and removals in the directory survive a loss of power.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

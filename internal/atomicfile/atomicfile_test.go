@@ -61,14 +61,14 @@ func TestSweepDirRemovesWhatKilledWritesLeft(t *testing.T) {
 	only(t, dir, append([]string{".123", ".dir.1"}, stay[1:]...)...)
 	half := errors.New("half")
 	err := atomicfile.WriteFrom(filepath.Join(dir, "file"), 0o600, func(io.Writer) error {
-		return errors.Join(half, atomicfile.SweepDir(dir)) // what a Write leaves that is killed now is one
+		return errors.Join(half, atomicfile.SweepDir(dir)) // a killed Write leaves such a file
 	})
 	if !errors.Is(err, half) || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the file of a Write under way was not removed: %v", err)
 	}
 }
 
-// only checks what is in a directory, sorted by name.
+// only checks the directory's entries, sorted by name.
 func only(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

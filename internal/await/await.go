@@ -1,5 +1,5 @@
-// Package await is how tests wait: for what they want, with a bound that only a hang reaches. It is
-// for tests only.
+// Package await has the waits of tests: for a condition, with a bound that only a hang reaches. It
+// is for tests only.
 package await
 
 import (
@@ -27,8 +27,8 @@ func True(t testing.TB, what string, holds func() bool) {
 	})
 }
 
-// NoError repeats try until it returns no error, and fails the test with the last one when that
-// takes as long as a hang. The context of a try ends when the wait does.
+// NoError repeats try until it returns no error. After the time of a hang it fails the test with
+// the last error. The context of a try ends with the wait.
 func NoError(t testing.TB, what string, try func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := bound(context.Background()) // a clean-up may wait, too: the test's own context is over then
@@ -45,7 +45,7 @@ func poll(ctx context.Context, try func(context.Context) error) error {
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() == nil || last == nil { // an error that the end of the wait caused tells nothing
+		if ctx.Err() == nil || last == nil { // an error that the end of the wait caused explains nothing
 			last = err
 		}
 		select {

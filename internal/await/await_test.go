@@ -32,8 +32,8 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// What comes is waited for, however long it takes; what does not come fails the test after the time
-// of a hang, with what was wanted and the error that says why.
+// A wait for a condition that comes true succeeds, however long it takes. Otherwise the test fails
+// after the time of a hang, with the condition and its last error.
 func TestWaits(t *testing.T) {
 	late := Hang - time.Second
 	errYet := errors.New("not yet")

@@ -1,8 +1,8 @@
-// Package caller knows who has sent a request, also where that user acts as somebody else.
+// Package caller has the sender of a request, also under impersonation.
 //
-// Impersonation replaces the user of a request, so that rights are those of the user that is
-// impersonated. That is right for the API's objects. What administrators alone may do asks for the
-// sender too: a role can give the right to impersonate system:masters.
+// Impersonation replaces the user of a request, so that the request has the impersonated user's
+// rights. For the API's objects that is right. Operations for administrators alone check the sender
+// too, because a role can give the right to impersonate system:masters.
 package caller
 
 import (
@@ -20,11 +20,10 @@ type key struct{}
 // sender is noted between authentication and impersonation.
 type sender struct{ user user.Info }
 
-// headers begin the names of the headers by which a request acts as somebody else.
+// headers begin the names of the headers for impersonation.
 const headers = "Impersonate-"
 
-// Handler wraps the handler that authenticates requests, whose authenticator is one of
-// Authenticator.
+// Handler wraps the handler that authenticates requests, with an authenticator by Authenticator.
 func Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for name := range r.Header {
@@ -37,7 +36,7 @@ func Handler(next http.Handler) http.Handler {
 	})
 }
 
-// Authenticator notes whom another one has found.
+// Authenticator records the user that next has authenticated.
 func Authenticator(next authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
 		response, ok, err := next.AuthenticateRequest(r)
@@ -48,8 +47,8 @@ func Authenticator(next authenticator.Request) authenticator.Request {
 	})
 }
 
-// From returns the user who has sent the request with the context. Without impersonation that is
-// the request's user.
+// From returns the user that sent the request of the context. Without impersonation that is the
+// request's user.
 func From(ctx context.Context) (user.Info, bool) {
 	if s, ok := ctx.Value(key{}).(*sender); ok {
 		return s.user, s.user != nil
@@ -57,7 +56,7 @@ func From(ctx context.Context) (user.Info, bool) {
 	return request.UserFrom(ctx)
 }
 
-// Both reports whether the groups of the sender fit, and those of the user that it acts as.
+// Both reports whether fit is true of the sender's groups and of the impersonated user's.
 func Both(ctx context.Context, fit func(groups []string) bool) bool {
 	who, known := request.UserFrom(ctx)
 	from, sent := From(ctx)

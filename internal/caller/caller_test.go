@@ -12,7 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// TestTheSenderStaysKnown: whoever acts as somebody else is known as who has sent the request.
+// TestTheSenderStaysKnown: the sender of an impersonating request stays known.
 func TestTheSenderStaysKnown(t *testing.T) {
 	masters := func(groups []string) bool { return slices.Contains(groups, user.SystemPrivilegedGroup) }
 	ann, root := &user.DefaultInfo{Name: "ann"}, &user.DefaultInfo{Name: "root", Groups: []string{user.SystemPrivilegedGroup}}

@@ -1,18 +1,18 @@
-// Package check holds the one type in which every package reports its requirements of the machine,
-// for `barque check` to print together.
+// Package check has the type in which every package reports its requirements of the machine.
+// `barque check` prints them together.
 package check
 
 // Finding is the answer to one question about the machine.
 type Finding struct {
-	// Name of what was looked for, such as "overlayfs".
+	// Name of the check's subject, such as "overlayfs".
 	Name string `json:"name"`
-	// OK tells whether Barque can run with what was found.
+	// OK means that Barque can run with this finding.
 	OK bool `json:"ok"`
-	// Doubt tells that Barque may run, and that something is open or wrong for a part of its uses.
+	// Doubt means that Barque may run, and that a part of its uses is uncertain or broken.
 	Doubt bool `json:"doubt,omitempty"`
-	// Detail is what was found, in a few words.
+	// Detail is the finding in a few words.
 	Detail string `json:"detail,omitempty"`
-	// Remedy is what to do next; empty when there is nothing to do.
+	// Remedy is the next step; empty when there is none.
 	Remedy string `json:"remedy,omitempty"`
 }
 
@@ -21,7 +21,7 @@ func Passed(name, detail string) Finding {
 	return Finding{Name: name, OK: true, Detail: detail}
 }
 
-// Doubtful returns a Finding that keeps Barque from running only perhaps, or only in part.
+// Doubtful returns a Finding of a possible or partial obstacle.
 func Doubtful(name, detail, remedy string) Finding {
 	return Finding{Name: name, OK: true, Doubt: true, Detail: detail, Remedy: remedy}
 }

@@ -1,4 +1,4 @@
-// Package child starts the processes that tests look at: each says a line, and lives until its
+// Package child starts the processes that tests observe: each prints a line, and runs until its
 // input ends.
 package child
 
@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// Start calls start, which starts the command in one way or another. It returns the command's
-// input, and where its first line comes. The process is killed at the end of the test at the
-// latest; the caller waits for it.
+// Start calls start, which starts the command. It returns the command's input, and the channel of
+// its first line. The process is killed at the end of the test at the latest; the caller waits for
+// it.
 func Start(t testing.TB, cmd *exec.Cmd, start func() error) (stdin io.Closer, said <-chan string) {
 	t.Helper()
 	stdin, err := cmd.StdinPipe()

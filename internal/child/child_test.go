@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A child says its line, and ends when its input does.
+// A child prints its line, and ends with its input.
 func TestStart(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "echo here; read nothing; exit 3")
 	stdin, said := Start(t, cmd, cmd.Start)
@@ -22,7 +22,7 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// One that nobody ends is killed when the test is over.
+// A process that the test does not end is killed after the test.
 func TestEnd(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "echo here; read nothing")
 	if !t.Run("test", func(t *testing.T) {

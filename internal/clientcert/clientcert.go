@@ -1,5 +1,5 @@
-// Package clientcert judges the certificates that the client of a TLS connection has sent. A
-// handshake judges them once or not at all. A connection lasts, so that each request is judged.
+// Package clientcert verifies the certificates that the client of a TLS connection has sent. A
+// handshake verifies them at most once. A connection lasts, so each request is verified.
 package clientcert
 
 import (
@@ -11,8 +11,8 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// Verify judges the first of the certificates that a client has sent. The others may be
-// intermediate ones between it and the CAs of options.
+// Verify verifies the first of a client's certificates. The others may be intermediates between it
+// and the CAs of options.
 func Verify(sent []*x509.Certificate, options x509.VerifyOptions) ([][]*x509.Certificate, error) {
 	if len(sent) == 0 {
 		return nil, errors.New("the client has sent no certificate")
@@ -24,11 +24,11 @@ func Verify(sent []*x509.Certificate, options x509.VerifyOptions) ([][]*x509.Cer
 	return sent[0].Verify(options)
 }
 
-// Chain is a certificate for which CAs vouch, without the signatures that prove it.
+// Chain is a verified chain from a certificate to CAs, without the signatures.
 type Chain struct {
 	by                  *x509.CertPool
 	sent                []*x509.Certificate
-	notBefore, notAfter time.Time // when the certificate and its CAs are valid
+	notBefore, notAfter time.Time // when the chain is valid
 }
 
 // NewChain verifies the signatures.
@@ -49,8 +49,8 @@ func NewChain(sent []*x509.Certificate, options x509.VerifyOptions) (*Chain, err
 	return c, nil
 }
 
-// Holds reports whether the chain proves these certificates: the same pool of CAs is believed, and
-// all of the chain is valid at this time. Connections with the same certificate share its pointer.
+// Holds reports whether the chain proves these certificates: the pool of trusted CAs is the same,
+// and the whole chain is valid now. Connections with the same certificate share its pointer.
 func (c *Chain) Holds(sent []*x509.Certificate, options x509.VerifyOptions) bool {
 	now := options.CurrentTime
 	if now.IsZero() {
@@ -64,7 +64,7 @@ type Memory struct {
 	chains *lru.Cache // *Chain by *x509.Certificate
 }
 
-// NewMemory returns a memory of so many certificates. Each takes some kilobytes.
+// NewMemory returns a memory of size certificates. Each takes some kilobytes.
 func NewMemory(size int) *Memory { return &Memory{lru.New(size)} }
 
 // Verify returns an error unless the CAs of options vouch for the certificates. The key usages of

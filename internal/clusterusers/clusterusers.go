@@ -1,20 +1,19 @@
-// Package clusterusers has the names that several rooms share about people who use the cluster.
+// Package clusterusers has the names of users and groups that several rooms share.
 package clusterusers
 
 import "slices"
 
-// AdminGroup is the group of administrators. It stands beside system:masters: a binding gives it
-// its rights, so that they can be taken from it, and its members have certificates of their own,
-// which end soon. Only administrators may request a certificate with it, and no configured login
-// may name it.
+// AdminGroup is the group of administrators beside system:masters. Its rights come from a binding,
+// so that they can be removed. Each member has a certificate of its own, which ends soon. Only
+// administrators may request a certificate with it, and no configured login may name it.
 const AdminGroup = "barque:admins"
 
 // masters is Kubernetes' group whose members may do everything.
 const masters = "system:masters"
 
-// A server calls the API of the others as this user of this group. The group has the right to ask
-// them for what operators want to know, and to renew their certificates; to nothing else. Nobody
-// can request a certificate with a name that begins with "barque:".
+// A server calls the API of the other servers as this user of this group. The group may read the
+// data for operators' commands and renew the servers' certificates, and nothing else. No
+// certificate can be requested with a name that begins with "barque:".
 const (
 	ServerClient  = "barque:server-client"
 	ServerClients = "barque:server-clients"
@@ -25,7 +24,7 @@ func HasAdmin(groups []string) bool {
 	return slices.Contains(groups, AdminGroup) || slices.Contains(groups, masters)
 }
 
-// HasMasters reports whether a user of these groups may do everything, which nothing takes away.
+// HasMasters reports whether the groups include system:masters, whose rights cannot be removed.
 func HasMasters(groups []string) bool { return slices.Contains(groups, masters) }
 
 // HasServer reports whether a user of these groups is a server.

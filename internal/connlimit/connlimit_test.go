@@ -33,8 +33,8 @@ func from(address string) *fakeConn {
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// TestFloods: whoever floods, a client of another source stays until it has authenticated, and the
-// number of connections is bounded.
+// TestFloods: during a flood from any source, a client of another source stays until it has
+// authenticated. The number of connections is bounded.
 func TestFloods(t *testing.T) {
 	exempt := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 	limits := Limits{Total: 100, PerSource: 20, Exempt: exempt}
@@ -112,8 +112,8 @@ func TestLeaving(t *testing.T) {
 	})
 }
 
-// TestARefusedClientCountsAgain: a connection whose client is not known any more has its place by
-// its age, and takes part in the limits. One that has ended does not.
+// TestARefusedClientCountsAgain: a connection that loses its client counts again, in its place by
+// age. A connection that has ended does not.
 func TestARefusedClientCountsAgain(t *testing.T) {
 	l := New(Limits{Total: 3, PerSource: 3}, quiet())
 	var open []*Conn
@@ -158,8 +158,8 @@ func TestFloodIsLogged(t *testing.T) {
 	}
 }
 
-// TestClientsStay: where nobody says who has authenticated, too many clients of one source do not
-// take each other's connections.
+// TestClientsStay: where clients do not authenticate, too many clients of one source do not take
+// each other's connections.
 func TestClientsStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, limits := range []Limits{{Total: 100, PerSource: 10, Settled: time.Minute}, {Total: 10, PerSource: 100, Settled: time.Minute}} {

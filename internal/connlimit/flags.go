@@ -24,7 +24,7 @@ func (f *Flags) AddFlags(set *pflag.FlagSet) {
 		"sources that --max-unauthenticated-connections-per-source does not bound: ranges of addresses, such as those of a load balancer or a NAT gateway; loopback is one always")
 }
 
-// Limits returns the limits, or what is wrong with the flags.
+// Limits returns the limits, or an error about the flags.
 func (f Flags) Limits() (Limits, error) {
 	limits := Limits{Total: f.Total, PerSource: f.PerSource}
 	switch {

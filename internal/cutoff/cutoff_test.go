@@ -88,8 +88,8 @@ func authenticated(by Proof, next http.Handler) http.Handler {
 	}))
 }
 
-// TestLastingRequestsEnd: a watch ends when its certificate is revoked, or its CA is believed no
-// more. Others go on: requests that are short, and those that something else proves.
+// TestLastingRequestsEnd: a watch ends when its certificate is revoked, or its CA is not trusted
+// any more. Short requests go on, and requests with another proof.
 func TestLastingRequestsEnd(t *testing.T) {
 	ca, stranger := newAuthority(t), newAuthority(t)
 	issue := func(ca *authority) *x509.Certificate { return ca.issue(t) }

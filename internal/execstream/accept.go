@@ -15,13 +15,13 @@ import (
 	"github.com/barque/barque/internal/linger"
 )
 
-// closesStreams reports whether a client speaks version 5, which closes single streams and is there
+// closesStreams reports whether a client uses version 5, which closes single streams and exists
 // over WebSocket only.
 func closesStreams(r *http.Request) bool {
 	return wsstream.IsWebSocketRequestWithStreamCloseProtocol(r)
 }
 
-// accept upgrades a client's request. It has answered the client when it returns an error.
+// accept upgrades a client's request. Before it returns an error it has answered the client.
 func accept(w http.ResponseWriter, r *http.Request, streams Streams, idle time.Duration) (*client, error) {
 	hijacked := linger.NewWriter(w)
 	var c *client
@@ -41,7 +41,7 @@ func accept(w http.ResponseWriter, r *http.Request, streams Streams, idle time.D
 	return c, nil
 }
 
-// opened is a stream that a client has opened. replied is closed when the client may use it.
+// opened is a client's open stream. replied is closed when the client may use it.
 type opened struct {
 	httpstream.Stream
 	replied <-chan struct{}
@@ -75,7 +75,7 @@ func acceptSPDY(w http.ResponseWriter, r *http.Request, streams Streams, idle ti
 	return c, nil
 }
 
-// gather takes the streams that a client opens until all are there.
+// gather collects the client's streams until all are there.
 func (c *client) gather(news <-chan opened, streams Streams, resizes bool) error {
 	missing := 1
 	for _, wanted := range []bool{streams.Stdin, streams.Stdout, streams.Stderr, resizes} {

@@ -17,7 +17,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 )
 
-// command is the last server of a way, at which a command says a word, echoes its input, and exits.
+// command is the last server, whose command prints a word, echoes its input, and exits.
 type command struct{ exit int }
 
 type exited int
@@ -79,8 +79,8 @@ func carrier(t *testing.T, next http.Handler, query string, streams Streams) *ht
 	return server
 }
 
-// TestWebSocketClients: clients of all versions get output and status in the form of theirs, though
-// the next server is asked over SPDY.
+// TestWebSocketClients: clients of all versions get output and status in their own protocol, though
+// the next server speaks SPDY.
 func TestWebSocketClients(t *testing.T) {
 	const success = `"status":"Success"`
 	for protocol, c := range map[string]struct {

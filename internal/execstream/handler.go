@@ -1,15 +1,15 @@
-// Package execstream carries the streams of a command (exec and attach) from its client to the next
-// server on the way to the container: from the API server to the kubelet, and from there to the
-// runtime.
+// Package execstream carries the streams of a command (exec and attach) to the next server on the
+// way to the container. That is the kubelet behind the API server, and the runtime behind the
+// kubelet.
 //
-// What always holds: a client that is given the status of a command has got all output before it.
-// Where the way breaks, the client is given a failure as the status, and never a success.
+// Invariant: a client that receives the status of a command has received all output before it.
+// After a broken connection it receives a failure as the status, and never a success.
 //
-// The streams are taken apart at each server, instead of being carried as bytes of a connection,
-// for three reasons. Client libraries take a stream without a status for a success. Pings of the
-// client end here: the runtime closes its connection at the command's end, and a ping that comes
-// later would make the kernel discard output (package linger). And the next server is asked in one
-// protocol, SPDY with version 4 of the streams, whatever the client speaks.
+// Each server decodes the streams, instead of copying bytes between connections, for three reasons.
+// Client libraries take a stream without a status for a success. The client's pings end here: the
+// runtime closes its connection at the command's end, and a later ping would make the kernel
+// discard output (package linger). And the next server gets one protocol, SPDY with version 4 of
+// the streams, for any protocol of the client.
 package execstream
 
 import (
@@ -32,7 +32,7 @@ import (
 )
 
 const (
-	// defaultIdle is the longest time in which nothing passes, unless the handler has another; the
+	// defaultIdle is the longest time without traffic, unless the handler has another. It is the
 	// node's default for streams.
 	defaultIdle = 4 * time.Hour
 	// opening is the time that a client has to open its streams.
@@ -41,7 +41,7 @@ const (
 	longestStatus = 1 << 20
 )
 
-// Streams says which streams of a command a client wants.
+// Streams are the streams that a client requests.
 type Streams struct{ Stdin, Stdout, Stderr, TTY bool }
 
 // Handler serves the client of one command.
@@ -50,7 +50,7 @@ type Handler struct {
 	// Transport has the dialer and the TLS configuration for Location.
 	Transport *http.Transport
 	Streams
-	// Idle is the longest time in which nothing passes; 0 is four hours.
+	// Idle is the longest time without traffic; 0 is four hours.
 	Idle time.Duration
 	// Fail answers a client that cannot be served.
 	Fail func(w http.ResponseWriter, r *http.Request, err error)
@@ -132,7 +132,8 @@ func carry(client *client, next httpstream.Connection, streams Streams) []byte {
 	}
 	status, err := io.ReadAll(io.LimitReader(remote.status, longestStatus))
 	output.Wait()
-	// The next server sends the status behind all output, so that a status says that all has come.
+	// The next server sends the status after all output, so a status means that the output is
+	// complete.
 	if len(status) == 0 {
 		return failure(errors.Join(errBroken, err))
 	}
@@ -156,7 +157,7 @@ func failure(err error) []byte {
 	return body
 }
 
-// messageOf is the status for versions without one: nothing for a success.
+// messageOf returns the status for versions without one: nothing for a success.
 func messageOf(status []byte) []byte {
 	var parsed metav1.Status
 	if err := json.Unmarshal(status, &parsed); err != nil {

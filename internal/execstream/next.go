@@ -42,7 +42,8 @@ func (e *refusal) answer(w http.ResponseWriter) {
 	_, _ = w.Write(e.body)
 }
 
-// dial asks the next server for a connection of streams. It returns a refusal when that answers.
+// dial asks the next server for a connection of streams. An answer instead of an upgrade is a
+// refusal.
 func dial(ctx context.Context, location *url.URL, transport *http.Transport) (httpstream.Connection, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, location.String(), nil)
 	if err != nil {
@@ -85,8 +86,8 @@ func dial(ctx context.Context, location *url.URL, transport *http.Transport) (ht
 	return &nextConn{streams, conn}, nil
 }
 
-// nextConn is closed by its socket. SPDY's own close writes, and waits for streams, both of which a
-// server that hangs prevents.
+// nextConn closes by its socket. SPDY's own close writes and waits for streams, which a hanging
+// server blocks.
 type nextConn struct {
 	httpstream.Connection
 	socket net.Conn
@@ -101,7 +102,7 @@ func (c *nextConn) Close() error {
 
 // remote is the next server's side of a command.
 type remote struct {
-	status, stdin, stdout, stderr, resize httpstream.Stream // those that are not wanted are nil
+	status, stdin, stdout, stderr, resize httpstream.Stream // nil for streams that are not requested
 }
 
 // open opens the streams of a command on a connection to the next server.

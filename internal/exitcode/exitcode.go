@@ -1,20 +1,20 @@
-// Package exitcode has the exit codes of commands that say more than that it failed (1), and the
-// error that carries one.
+// Package exitcode has the exit codes of commands beyond a plain failure (1), and the error that
+// carries one.
 package exitcode
 
 const (
 	Usage      = 2 // the command line is wrong
-	Removed    = 3 // (server) it was taken out of its cluster: starting it again is no use
-	Refused    = 4 // it would do harm, and nothing was changed
-	Unfinished = 5 // it was begun, and its end is not known
-	Degraded   = 6 // (status, doctor) the cluster serves, and something is wrong with it
-	NoQuorum   = 7 // the cluster has no leader, so nothing can be written, and nothing was
+	Removed    = 3 // (server) it was removed from its cluster: a restart is useless
+	Refused    = 4 // it would do harm; nothing was changed
+	Unfinished = 5 // it was begun, and its outcome is unknown
+	Degraded   = 6 // (status, doctor) the cluster serves, with a fault
+	NoQuorum   = 7 // the cluster has no leader; nothing was changed
 	NoAnswer   = 8 // no server answers
 
-	Interrupted = 130 // by Ctrl-C, before anything was begun; as shells have it
+	Interrupted = 130 // by Ctrl-C, before the start; as in shells
 )
 
-// Error is an error with an exit code of its own.
+// Error is an error with an exit code.
 type Error struct {
 	Code int
 	Err  error // nil when all is said

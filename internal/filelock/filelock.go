@@ -1,7 +1,8 @@
-// Package filelock lets one process at a time work on something, such as a directory. The lock is
-// the kernel's, on an open file: it ends with the process, however that ends, and the file stays.
+// Package filelock lets one process at a time use a resource, such as a directory. The lock is the
+// kernel's, on an open file: it ends with the process in any case, and the file stays.
 //
-// It is not for one process with itself: whoever opens the file twice has two claims on the lock.
+// It does not lock within one process: a process that opens the file twice has two claims on the
+// lock.
 package filelock
 
 import (
@@ -20,8 +21,8 @@ var ErrHeld = errors.New("another process holds the lock")
 // look is how often it is tried.
 const look = 50 * time.Millisecond
 
-// Held tells whether another process has the lock on a file now. It makes no file, and keeps no
-// lock; a file that is not there is not locked.
+// Held reports whether another process holds the lock on a file now. It makes no file and keeps no
+// lock. A missing file is not locked.
 func Held(path string) (bool, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -44,9 +45,9 @@ func Held(path string) (bool, error) {
 	}
 }
 
-// Acquire takes the lock on a file, which is made, closed to others, when it is absent. While
-// another process has the lock it waits, until ctx ends; then the error wraps ErrHeld and the
-// cause. Closing the file gives the lock up.
+// Acquire locks a file, which it makes, closed to others, if it is missing. While another process
+// has the lock it waits, until ctx ends; then the error wraps ErrHeld and the cause. Closing the
+// file releases the lock.
 func Acquire(ctx context.Context, path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -12,9 +12,8 @@ import (
 	"github.com/barque/barque/internal/procstat"
 )
 
-// Holder returns the number and the command line of the process that has the lock on a file, as the
-// kernel tells (proc_locks(5)). ok is false when nobody has it, or when the process is not one that
-// this one can see.
+// Holder returns the process ID and command line of the process that holds the lock on a file, from
+// proc_locks(5). ok is false when no process holds it, or when this process cannot see the holder.
 func Holder(path string) (pid int, command string, ok bool) {
 	var file unix.Stat_t
 	if unix.Stat(path, &file) != nil {
@@ -30,7 +29,7 @@ func Holder(path string) (pid int, command string, ok bool) {
 	for lines := bufio.NewScanner(locks); lines.Scan(); {
 		f := strings.Fields(lines.Text())
 		if len(f) < 6 || f[1] != "FLOCK" || f[5] != of {
-			continue // those that wait have an arrow in between
+			continue // a waiting process has an arrow in between
 		}
 		pid, err := strconv.Atoi(f[4])
 		if err != nil || pid <= 0 {
@@ -39,7 +38,7 @@ func Holder(path string) (pid int, command string, ok bool) {
 		if _, err := procstat.Read(pid); err != nil {
 			return 0, "", false
 		}
-		args, _ := procstat.Args(pid) // one that is ending has none
+		args, _ := procstat.Args(pid) // a process that is ending has none
 		return pid, strings.Join(args, " "), true
 	}
 	return 0, "", false

@@ -1,17 +1,19 @@
 // Package generations has a map that is bounded by the cost of its entries.
 //
-// It forgets what was not asked for longest, more or less. There are two generations: what is new
-// or asked for is in the young one. When that has no room for an entry more, half of all, it
-// becomes the old one, and the old one goes as a whole. An entry that is asked for again before
-// that moves to the young one.
+// It forgets about the least recently used entries. There are two generations: new and used entries
+// are in the young one. When that has no room for another entry, half of the total, it becomes the
+// old one. The previous old one is dropped as a whole. An entry that is used again before that
+// moves to the young one.
 //
 // An LRU list would be exact. It takes two pointers per entry, which the garbage collector visits,
-// and a write for each lookup. A lookup here writes only what it moves to the young generation.
+// and a write for each lookup. A lookup here writes only when it moves an entry to the young
+// generation.
 package generations
 
 import "iter"
 
-// Map has values with a cost, mostly in bytes. It has no lock: callers take turns, for Get, too.
+// Map has values with a cost, mostly in bytes. It has no lock: callers must serialize all calls,
+// Get too.
 type Map[K comparable, V any] struct {
 	room       int // of a generation
 	young, old map[K]item[V]
@@ -23,7 +25,7 @@ type item[V any] struct {
 	cost  int
 }
 
-// New makes a Map whose entries cost so much at the most, all together.
+// New makes a Map with a limit for the cost of all its entries.
 func New[K comparable, V any](room int) *Map[K, V] {
 	return &Map[K, V]{room: room / 2, young: make(map[K]item[V])}
 }
@@ -41,7 +43,7 @@ func (m *Map[K, V]) Get(key K) (value V, found bool) {
 	return it.value, found
 }
 
-// Peek returns the value of a key, and does not keep it longer for that.
+// Peek returns the value of a key, without counting as a use.
 func (m *Map[K, V]) Peek(key K) (value V, found bool) {
 	it, found := m.young[key]
 	if !found {
@@ -50,8 +52,8 @@ func (m *Map[K, V]) Peek(key K) (value V, found bool) {
 	return it.value, found
 }
 
-// Put sets the value of a key. The cost is 1 at least. An entry that costs more than half of the
-// room is not kept: it would push out everything else.
+// Put sets the value of a key. The cost is at least 1. An entry that costs more than half of the
+// room is not kept, because it would push out all others.
 func (m *Map[K, V]) Put(key K, value V, cost int) {
 	m.Remove(key)
 	if cost = max(cost, 1); cost <= m.room {
@@ -59,7 +61,7 @@ func (m *Map[K, V]) Put(key K, value V, cost int) {
 	}
 }
 
-// add puts an entry that is in no generation into the young one.
+// add puts a new entry into the young generation.
 func (m *Map[K, V]) add(key K, it item[V]) {
 	if m.cost+it.cost > m.room {
 		m.Age()
@@ -77,11 +79,11 @@ func (m *Map[K, V]) Remove(key K) {
 	delete(m.old, key)
 }
 
-// Age begins a new generation, and forgets what was not asked for in the last one. It is for a
-// program that has little to do, and would keep its last entries for ever.
+// Age begins a new generation, and forgets entries that were not used in the last one. It is for a
+// program with little work, which would keep its last entries for ever.
 func (m *Map[K, V]) Age() { m.old, m.young, m.cost = m.young, make(map[K]item[V]), 0 }
 
-// All goes over all entries, in no order, and keeps none of them longer for that.
+// All iterates over all entries, in no order, without counting as a use.
 func (m *Map[K, V]) All() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		for _, generation := range []map[K]item[V]{m.young, m.old} {

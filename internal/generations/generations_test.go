@@ -28,7 +28,7 @@ func size(m *Map[int, string]) (n int) {
 	return n
 }
 
-// TestWhatIsAskedForStays: one entry is asked for all the time, the others never again.
+// TestWhatIsAskedForStays: one entry is used all the time, the others never again.
 func TestWhatIsAskedForStays(t *testing.T) {
 	m := New[int, string](1000)
 	m.Put(-1, "asked for", 10)
@@ -59,7 +59,7 @@ func TestTheRoomIsForEntries(t *testing.T) {
 	}
 }
 
-// TestAge: what was asked for since the last time stays.
+// TestAge: entries that were used since the last Age stay.
 func TestAge(t *testing.T) {
 	m := New[int, string](1000)
 	for i := range 3 {
@@ -80,7 +80,8 @@ func TestAge(t *testing.T) {
 	}
 }
 
-// TestWhatCostsTooMuch: the entry is not kept, and neither is what it was to replace.
+// TestWhatCostsTooMuch: an entry that costs too much is not kept, nor is the entry that it
+// replaces.
 func TestWhatCostsTooMuch(t *testing.T) {
 	m := New[int, string](1000)
 	m.Put(1, "other", 500)
@@ -103,8 +104,8 @@ func TestAllMayEndEarly(t *testing.T) {
 	}
 }
 
-// TestItAgreesWithAModel does twenty thousand random things. What the map has is what was put last,
-// costs what it counts, and never more than the room.
+// TestItAgreesWithAModel makes 20,000 random calls. The map's entries are the last ones put, their
+// cost is right, and it never exceeds the room.
 func TestItAgreesWithAModel(t *testing.T) {
 	const room = 10_000
 	type put struct {

@@ -27,13 +27,13 @@ const (
 	Bookmarkable = "watch: bookmarkable"
 )
 
-// Most is how many violations are kept: the first ones tell most.
+// Most bounds the violations that are kept: the first ones say most.
 const Most = 40
 
-// Violations are those that were found.
+// Violations are the violations found.
 type Violations struct {
 	All  []Violation
-	More int // how many were found that are not kept
+	More int // the number of violations that are not kept
 }
 
 // Violated adds a violation.
@@ -45,8 +45,8 @@ func (v *Violations) Violated(promise, format string, args ...any) {
 	v.All = append(v.All, Violation{promise, fmt.Sprintf(format, args...)})
 }
 
-// Known tells whether an answer can be judged that speaks of a revision, and counts it. what names
-// the answer. One of a Full history that ends before it is a violation.
+// Known reports whether an answer at a revision can be judged, and counts it. what names the
+// answer. A revision after the end of a Full history is a violation.
 func (l *Log) Known(what any, revision uint64) bool {
 	_, known := l.Span(revision)
 	switch {
@@ -67,7 +67,7 @@ func (l *Log) Skip(what any) {
 	}
 }
 
-// Found checks what an answer says of some keys, or of all (nil), at a revision.
+// Found checks the items of an answer at a revision: some keys, or all (nil).
 func (l *Log) Found(what any, revision uint64, items []Item, keys []string) {
 	if !l.Known(what, revision) {
 		return
@@ -89,15 +89,16 @@ func (l *Log) Found(what any, revision uint64, items []Item, keys []string) {
 	}
 }
 
-// Fresh checks that an answer at a revision is not older than what anybody was told before it was
-// asked for. A write is newer than that.
+// Fresh checks that an answer is not older than any answer that came before its request. A write
+// must be newer.
 func (l *Log) Fresh(what any, writes bool, revision, floor uint64) {
 	if revision < floor || writes && revision == floor {
 		l.Violated(Linearizes, "%v, after revision %d was told to somebody", what, floor)
 	}
 }
 
-// Told is when anybody was told which revision. All is added before anything is asked for.
+// Told has the revisions of answers by the time of the answer. All Adds come before the first
+// Before.
 type Told struct {
 	moments []moment
 	sorted  bool
@@ -108,10 +109,10 @@ type moment struct {
 	revision uint64
 }
 
-// Add notes that a revision was told at a time.
+// Add records a revision and the time of its answer.
 func (t *Told) Add(at int64, revision uint64) { t.moments = append(t.moments, moment{at, revision}) }
 
-// Before returns the newest revision that was told before a time; 0 when none was.
+// Before returns the newest revision of all answers before a time; 0 if there was none.
 func (t *Told) Before(at int64) (newest uint64) {
 	byTime := func(a, b moment) int { return cmp.Compare(a.at, b.at) }
 	if !t.sorted {

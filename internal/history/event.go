@@ -1,11 +1,12 @@
-// Package history judges what watchers and clients of a store were told by the store's one history:
-// all changes that all watchers together have seen, in the order of their revisions. The history is
-// a witness. Package linear searches for an order of operations that explains the answers; this one
-// demands that the witnessed order explains them, in time in proportion to their number.
+// Package history judges the answers to clients and the events of watchers by a store's one
+// history. The history is the union of all watchers' events, in the order of their revisions. It is
+// a witness. Package linear searches for an order of operations that explains the answers. This
+// package demands that the witnessed order explains them, in time proportional to their number.
 //
-// Times in which no watcher saw everything are gaps: the history goes on behind one with a state
-// that a watcher has read, and answers about a gap are counted and not judged. Its users judge what
-// only they know, as terms, expiry, and whose a deletion was. A Log is for one goroutine.
+// A time in which no watcher saw everything is a gap. After a gap the history goes on with a state
+// that a watcher has read, and answers within the gap are counted and not judged. Rules of one
+// store only, such as terms, expiry, and the author of a deletion, are judged by the caller. A Log
+// is for one goroutine.
 package history
 
 import (
@@ -13,14 +14,14 @@ import (
 	"strings"
 )
 
-// Item is what a key is at a revision.
+// Item is the state of a key at a revision.
 type Item struct {
 	Key string
-	// Value begins with the token of the write that put it, which no other write has. Behind a
-	// space is what else is told of it. Where the space comes first, nobody is asked who wrote it.
+	// Value begins with the token of the write that put it, which no other write has. Other data
+	// may follow a space. A value that begins with the space has no author to check.
 	Value    string
 	Revision uint64 // of its newest change
-	Created  uint64 // revision; 0 where that is not told
+	Created  uint64 // the revision of its creation; 0 where it is not reported
 	Expires  int64  // likewise
 }
 
@@ -37,7 +38,7 @@ func token(value string) string {
 	return token
 }
 
-// Kind is what became of a key.
+// Kind is the kind of a change.
 type Kind string
 
 // The kinds.
@@ -47,12 +48,12 @@ const (
 	Deleted  Kind = "deleted"
 )
 
-// Event is what a watcher was told of a key: what it is now, or was until now. Two watchers are
-// told the same of one revision.
+// Event is a watcher's event about a key: its new state, or the last state before its deletion. All
+// watchers receive the same event at one revision.
 type Event struct {
 	Kind Kind
 	Item Item
-	Prev Item // what it was before; of a Full history
+	Prev Item // the state before; only in a Full history
 	Had  bool // there is a Prev
 }
 
@@ -60,7 +61,7 @@ func (e Event) String() string {
 	return fmt.Sprintf("%s %q with %q at %d", e.Kind, e.Item.Key, e.Item.Value, e.Item.Revision)
 }
 
-// follows tells whether an event may be that of a revision before which the key was so.
+// follows reports whether an event at a revision can follow the given state of the key.
 func (e *Event) follows(revision uint64, before Item, existed, full bool) bool {
 	if existed != (e.Kind != Added) {
 		return false
@@ -73,11 +74,11 @@ func (e *Event) follows(revision uint64, before Item, existed, full bool) bool {
 		(e.Kind != Deleted || e.Item.Value == before.Value)
 }
 
-// Entry is what changed at one revision, or, without events, the progress of a watcher.
+// Entry has the changes at one revision, or, without events, the progress of a watcher.
 type Entry struct {
 	Revision uint64
 	Events   []Event
-	by       string // the watcher that told it first
+	by       string // the first watcher that received it
 }
 
 func (e *Entry) String() string {

@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// Log is the history. Watchers and writes are added first; Gather makes it of what they were told;
-// then answers are held against it.
+// Log is the history. Watchers and writes are added first. Gather makes the history from the
+// watchers' events. Then answers are compared with it.
 type Log struct {
 	Violations
-	Full    bool // events tell all of an Item, and what was before; no revision is without a change
-	Checked int  // answers that were held against the history
+	Full    bool // events have the whole Item and its previous state; each revision has a change
+	Checked int  // answers compared with the history
 	Skipped int  // answers about gaps
 	First   any  // the first one of them
 	Spans   []Span
@@ -26,7 +26,7 @@ type Log struct {
 // To.
 type Span struct{ From, To uint64 }
 
-// version is what a key became at a revision.
+// version is the state of a key from a revision on.
 type version struct {
 	revision uint64
 	item     Item
@@ -36,7 +36,7 @@ type version struct {
 // New returns an empty history.
 func New() *Log { return &Log{writes: make(map[string]*Write), keys: make(map[string][]version)} }
 
-// Gather makes the history of what the watchers of everything were told.
+// Gather makes the history from the events of the watchers of everything.
 func (l *Log) Gather() {
 	told := make(map[uint64]*Entry)
 	var parts []*part
@@ -87,7 +87,7 @@ func (l *Log) begin(revision uint64, items []Item) {
 	}
 }
 
-// reach has the history come to a revision, with no change in between.
+// reach extends the history to a revision without a change in between.
 func (l *Log) reach(revision uint64) {
 	s := &l.Spans[len(l.Spans)-1]
 	if l.Full && s.To < revision {
@@ -96,7 +96,7 @@ func (l *Log) reach(revision uint64) {
 	s.To = revision
 }
 
-// add makes the entry the newest one.
+// add appends the newest entry.
 func (l *Log) add(e *Entry) {
 	l.reach(e.Revision - 1)
 	for i := range e.Events {
@@ -124,7 +124,7 @@ func (l *Log) Head() uint64 {
 	return l.Spans[len(l.Spans)-1].To
 }
 
-// Span returns the time in which a revision is, and whether it is known.
+// Span returns the span that includes a revision, and whether there is one.
 func (l *Log) Span(revision uint64) (s Span, known bool) {
 	for _, s := range slices.Backward(l.Spans) {
 		if s.From <= revision && revision <= s.To {
@@ -134,7 +134,7 @@ func (l *Log) Span(revision uint64) (s Span, known bool) {
 	return s, false
 }
 
-// At returns what a key was at a revision that is known.
+// At returns the state of a key at a known revision.
 func (l *Log) At(key string, revision uint64) (item Item, exists bool) {
 	versions := l.keys[key]
 	n, _ := slices.BinarySearchFunc(versions, revision, func(v version, r uint64) int {
@@ -146,7 +146,7 @@ func (l *Log) At(key string, revision uint64) (item Item, exists bool) {
 	return versions[n-1].item, true
 }
 
-// Between returns what is known to have changed after one revision, up to another, in order.
+// Between returns the known changes after one revision, up to another, in order.
 func (l *Log) Between(after, to uint64) []*Entry {
 	find := func(revision uint64) int {
 		n, _ := slices.BinarySearchFunc(l.entries, revision, func(e *Entry, r uint64) int { return cmp.Or(cmp.Compare(e.Revision, r), -1) })
@@ -155,7 +155,7 @@ func (l *Log) Between(after, to uint64) []*Entry {
 	return l.entries[find(after):max(find(after), find(to))]
 }
 
-// Entry returns what changed at a revision; nil when that is not known, or nothing did.
+// Entry returns the changes at a revision; nil when it is unknown or has none.
 func (l *Log) Entry(revision uint64) *Entry {
 	if all := l.Between(revision-1, revision); revision > 0 && len(all) > 0 {
 		return all[0]

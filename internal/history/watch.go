@@ -2,36 +2,36 @@ package history
 
 import "slices"
 
-// Watch is one watcher. It may go on by another server where it was.
+// Watch is one watcher. It may continue at another server.
 type Watch struct {
 	Name    string
-	Resumes bool   // it goes on where another one ended
-	Reach   uint64 // all that it wants up to here must have come
+	Resumes bool   // it continues where another watcher ended
+	Reach   uint64 // it must have received all wanted events up to here
 
 	log   *Log
 	wants func(key string) bool // nil: everything
 	parts []*part
 }
 
-// part is a time in which a watcher misses nothing: all that it wants after a revision comes.
+// part is a stretch without missed events: all wanted events after a revision come.
 type part struct {
 	after    uint64
 	items    []Item // at after, where the watcher has read them
-	last     uint64 // all up to here has come
-	progress uint64 // what it was told of that
+	last     uint64 // all events up to here have come
+	progress uint64 // the newest progress revision
 	got      []*Entry
 }
 
-// Watch adds a watcher of some keys, or of everything (nil), of which the history is made. It
-// begins with Begin.
+// Watch adds a watcher of some keys. A watcher of everything (nil) contributes to the history. It
+// starts with Begin.
 func (l *Log) Watch(name string, wants func(key string) bool) *Watch {
 	w := &Watch{Name: name, log: l, wants: wants}
 	l.watches = append(l.watches, w)
 	return w
 }
 
-// Begin has the watcher begin after a revision, or begin anew, as one does that was told that the
-// store no longer has what comes next. items are what it has read there.
+// Begin starts the watcher after a revision. It starts again after the answer that its next
+// revision is compacted. items are the state that it has read there.
 func (w *Watch) Begin(after uint64, items []Item) {
 	if n := len(w.parts); n > 0 && after < w.parts[n-1].last {
 		w.log.Violated(Resumable, "watcher %s began anew at revision %d, and had seen %d", w.Name, after, w.parts[n-1].last)
@@ -39,7 +39,7 @@ func (w *Watch) Begin(after uint64, items []Item) {
 	w.parts = append(w.parts, &part{after: after, items: items, last: after, progress: after})
 }
 
-// Told is called with what the watcher was told of a revision: events, or, without, progress.
+// Told adds a watcher's events of a revision; without events it is progress.
 func (w *Watch) Told(revision uint64, events ...Event) {
 	p := w.parts[len(w.parts)-1]
 	e := &Entry{revision, events, w.Name}
@@ -54,7 +54,7 @@ func (w *Watch) Told(revision uint64, events ...Event) {
 	p.last, p.got = max(p.last, revision), append(p.got, e)
 }
 
-// late is the promise that events break which come when those of a later revision have come.
+// late returns the promise that events break which come after a later revision's events.
 func (p *part) late(revision uint64) string {
 	switch {
 	case slices.ContainsFunc(p.got, func(e *Entry) bool { return e.Revision == revision && len(e.Events) > 0 }):
@@ -67,8 +67,8 @@ func (p *part) late(revision uint64) string {
 	return Ordered
 }
 
-// Watchers checks, as far as the history is known, that all watchers were told all that they want,
-// whole. Of a watcher one missed revision is told for each promise.
+// Watchers checks that every watcher received all wanted events, whole, where the history is known.
+// For each promise it reports one missed revision of a watcher.
 func (l *Log) Watchers() {
 	for _, w := range l.watches {
 		for _, p := range w.parts {
@@ -91,8 +91,8 @@ func (l *Log) Watchers() {
 	}
 }
 
-// missing reports the first revision after one, up to another, of which the watcher wants something
-// that it was not told.
+// missing reports the first revision after one, up to another, whose wanted events the watcher did
+// not receive.
 func (w *Watch) missing(promise string, after, to uint64) (found bool) {
 	for _, e := range w.log.Between(after, to) {
 		if wanted := w.of(e); len(wanted) > 0 {
@@ -111,7 +111,7 @@ func (w *Watch) of(e *Entry) []Event {
 	return slices.DeleteFunc(slices.Clone(e.Events), func(ev Event) bool { return !w.wants(ev.Item.Key) })
 }
 
-// whole checks that an entry is all of its revision that the watcher wants, and nothing else.
+// whole checks that an entry has all wanted events of its revision, and no others.
 func (w *Watch) whole(e *Entry) {
 	all := w.log.Entry(e.Revision)
 	if all == nil {

@@ -11,15 +11,15 @@ type Op struct {
 	Delete     bool
 }
 
-// Write is what a client asked for.
+// Write is a client's write request.
 type Write struct {
 	What  any // names it
 	Ops   []Op
 	Never bool   // it must not take effect
-	Seen  uint64 // the revision at which the history has it; 0: it has not
+	Seen  uint64 // its revision in the history; 0: it is missing
 }
 
-// Puts tells whether it puts a value at a key; empty: at any.
+// Puts reports whether the write puts a value at a key; "": at any key.
 func (w *Write) Puts(key string) bool {
 	return slices.ContainsFunc(w.Ops, func(op Op) bool { return !op.Delete && (key == "" || op.Key == key) })
 }
@@ -37,8 +37,8 @@ func (l *Log) Write(w *Write) {
 	}
 }
 
-// Whole tells whether an entry is all that a write does: one event for each Put and for each Delete
-// that finds something, in their order, and no other.
+// Whole reports whether an entry has all changes of a write and no others: one event for each Put
+// and for each Delete of an existing key, in their order.
 func (l *Log) Whole(w *Write, e *Entry) bool {
 	left := e.Events
 	for _, op := range w.Ops {
@@ -54,7 +54,7 @@ func (l *Log) Whole(w *Write, e *Entry) bool {
 	return len(left) == 0 && len(e.Events) > 0
 }
 
-// made checks that a new entry is of a write that may have made it.
+// made checks that a new entry comes from a write that may have made it.
 func (l *Log) made(e *Entry) {
 	for _, ev := range e.Events {
 		if ev.Kind == Deleted || strings.HasPrefix(ev.Item.Value, " ") {
@@ -78,8 +78,8 @@ func (l *Log) made(e *Entry) {
 	}
 }
 
-// Acknowledged checks that a write took effect by the revision at which it was acknowledged: there,
-// if it puts something.
+// Acknowledged checks that a write took effect by its acknowledged revision; exactly there, if it
+// puts a value.
 func (l *Log) Acknowledged(w *Write, revision uint64) {
 	if !l.Known(w.What, revision) {
 		if w.Seen != 0 {

@@ -18,7 +18,7 @@ const (
 	// strangerGrace is how long the bytes of a body may be late, in total, on a connection without
 	// credentials; clientGrace is that for authenticated clients, whose own sources may pause.
 	strangerGrace, clientGrace = 10 * time.Second, 2 * time.Minute
-	// leftoverGrace is how long net/http may read what is left of a body after the answer.
+	// leftoverGrace is how long net/http may read the rest of a body after the answer.
 	leftoverGrace = 5 * time.Second
 	// earlyBody bounds the part of the body of a GET or HEAD that is read before the handler runs.
 	earlyBody = 8 << 10
@@ -28,14 +28,13 @@ const (
 var errSlowBody = fmt.Errorf("the request's body arrives at less than %d bytes a second", bodyRate)
 
 // paced is the body of a request with a minimum rate. Only time in which a reader waits for the
-// client counts: a handler may take its time, and a client that is throttled by the handler is not
-// slow.
+// client counts. A handler may take its time, and a client that the handler slows down is not slow.
 //
-// With HTTP/1, net/http itself reads what a handler has left, before it sends the answer. So a
-// deadline is set from the beginning until the end of the body has been read. After that end the
-// connection has no deadline: net/http then waits on it for the client's leaving. With HTTP/2
-// nothing is read for a stream whose handler has returned, and a stream's deadline counts also
-// while nobody reads: a timer runs during each read.
+// With HTTP/1, net/http reads the unread rest of a body before it sends the answer. So the deadline
+// holds until the end of the body has been read. After that end the connection has no deadline:
+// net/http then waits on it for the client's leaving. With HTTP/2, no reads follow for a stream
+// whose handler has returned, and a stream's deadline also counts between reads. So a timer runs
+// during each read.
 type paced struct {
 	io.ReadCloser
 	control *http.ResponseController

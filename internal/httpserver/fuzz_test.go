@@ -13,8 +13,8 @@ import (
 	"github.com/barque/barque/internal/await"
 )
 
-// FuzzFirstBytes: whatever a client sends first, in clear and below TLS, to a port of HTTP/1 and 2,
-// the server answers or closes. Its client's connection is not counted afterwards, and the next
+// FuzzFirstBytes: a client may send any bytes first, in clear and below TLS, to a port of HTTP/1
+// and HTTP/2. The server answers or closes. The connection is not counted afterwards, and the next
 // client is served.
 func FuzzFirstBytes(f *testing.F) {
 	for _, seed := range []string{

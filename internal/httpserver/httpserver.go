@@ -1,6 +1,6 @@
-// Package httpserver serves HTTP to strangers and clients on one port: with a bound on the
-// connections of strangers, a minimum rate of bodies, a deadline for answers to strangers, and a
-// bound on the log lines that strangers cause.
+// Package httpserver serves HTTP to strangers and clients on one port. It bounds the connections of
+// strangers and their log lines. It sets a minimum rate for bodies and a deadline for answers to
+// strangers.
 //
 // A handler calls Authenticate when it knows the client. The connection then counts as a client's
 // until it ends, or until a handler calls Estrange.
@@ -79,8 +79,8 @@ func New(c Config) *Server {
 	return s
 }
 
-// Serve accepts connections until Shutdown or Close is called, and returns http.ErrServerClosed
-// then.
+// Serve accepts connections until Shutdown or Close is called, and then returns
+// http.ErrServerClosed.
 func (s *Server) Serve() error {
 	if s.tls {
 		return s.http.ServeTLS(s.listener, "", "")
@@ -88,7 +88,7 @@ func (s *Server) Serve() error {
 	return s.http.Serve(s.listener)
 }
 
-// Shutdown stops to accept, and waits for requests under way; see http.Server.
+// Shutdown stops accepting, and waits for open requests; see http.Server.
 func (s *Server) Shutdown(ctx context.Context) error { return s.http.Shutdown(ctx) }
 
 // Close closes the listener and all connections.
@@ -121,9 +121,9 @@ type stranger struct {
 	control *http.ResponseController // nil: the handler has returned
 }
 
-// Authenticate says that the client of a request is known. It does nothing for requests that came
-// another way. It may be called more than once. Each request has its own deadline, also where
-// another one of the connection has been authenticated meanwhile.
+// Authenticate marks the client of a request as known. It does nothing for requests of another
+// server. It may be called more than once. Each request has its own deadline, also after another
+// request of the connection was authenticated.
 func Authenticate(request context.Context) {
 	s, ok := request.Value(strangerKey{}).(*stranger)
 	if !ok {
@@ -137,8 +137,8 @@ func Authenticate(request context.Context) {
 	}
 }
 
-// Estrange says that the client of a request is not known any more, although an earlier request of
-// the connection was authenticated: the connection counts as a stranger's again.
+// Estrange ends the trust in the client of a request, although an earlier request of the connection
+// was authenticated. The connection counts as a stranger's again.
 func Estrange(request context.Context) {
 	if conn, ok := request.Value(connKey{}).(*connlimit.Conn); ok {
 		conn.Estrange()
@@ -191,7 +191,7 @@ func limited(next http.Handler) http.Handler {
 	})
 }
 
-// errorLog takes what net/http says of connections and handlers.
+// errorLog receives net/http's messages about connections and handlers.
 type errorLog struct {
 	logger          *slog.Logger
 	handshakeFailed func()

@@ -172,8 +172,8 @@ func (d *dribble) Read(p []byte) (int, error) {
 	return copy(p, d.chunk), nil
 }
 
-// TestUnreadBody: one byte of a body, which no handler waits for, holds a connection for a short
-// time only, with and without an answer that is larger than the server's buffers.
+// TestUnreadBody: a body of one byte that no handler reads holds a connection only for a short
+// time, with and without an answer larger than the server's buffers.
 func TestUnreadBody(t *testing.T) {
 	for _, size := range []int{10, 1 << 20} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
@@ -199,8 +199,8 @@ func TestUnreadBody(t *testing.T) {
 	}
 }
 
-// TestSlowBodies: a body may come slowly, at a rate, but not stop; it may stop longer for a client
-// with a credential. A handler may take its time.
+// TestSlowBodies: a body may be slow, above the minimum rate. It may pause longer for a client with
+// a credential. A handler may take its time.
 func TestSlowBodies(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -241,7 +241,7 @@ func TestSlowBodies(t *testing.T) {
 						answer.Body.Close()
 					}
 					if c.thinks > 0 && got != nil {
-						return // a stranger's answer has a deadline of its own
+						return // an answer to a stranger has its own deadline
 					}
 					if bad := got != nil; bad != c.bad || bad && !errors.Is(got, errSlowBody) {
 						t.Errorf("the body's end is %v; want an error: %t", got, c.bad)
@@ -252,7 +252,7 @@ func TestSlowBodies(t *testing.T) {
 	}
 }
 
-// TestLongAnswers: nothing ends a watch, also one whose request has a body, and one that comes
+// TestLongAnswers: no time-out ends a watch. This holds for a request with a body, and for one
 // after a request with a body over the same connection. The handler gets the whole body.
 func TestLongAnswers(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
@@ -371,8 +371,8 @@ func TestSlowHeaders(t *testing.T) {
 	}
 }
 
-// TestStrangersAreBounded: beside many silent connections, clients are served, and one that has
-// authenticated keeps its connection.
+// TestStrangersAreBounded: clients are served beside many silent connections, and an authenticated
+// client keeps its connection.
 func TestStrangersAreBounded(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprint("HTTP/2 ", http2), func(t *testing.T) {
@@ -464,8 +464,8 @@ func TestPipelines(t *testing.T) {
 	})
 }
 
-// TestStreamsOfANewConnection: the requests that a client sends at once over a new connection are
-// all freed of the time-out for strangers, not the one alone that authenticates first.
+// TestStreamsOfANewConnection: a client sends several requests at once over a new connection. The
+// time-out for strangers ends for all of them, not only for the first that authenticates.
 func TestStreamsOfANewConnection(t *testing.T) {
 	const watches = 3
 	var begun *sync.WaitGroup // of the bubble

@@ -10,17 +10,17 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// An API server calls kubelets with a certificate of these names. Kubelets believe the group. At
-// the API it has the rights to nodes only, by which an upstream kubelet admits it. Nobody can
-// request a certificate with a name that begins with "barque:".
+// An API server calls kubelets with a certificate of these names. Kubelets accept the group. At the
+// API the group has only rights to nodes, by which an upstream kubelet admits it. No certificate
+// can be requested with a name that begins with "barque:".
 const (
 	ClientUser  = "barque:kubelet-client"
 	ClientGroup = "barque:kubelet-clients"
 )
 
-// OpensStream reports whether a request for a path of the kubelet may open a stream to a pod. It
-// needs the right to create, whatever its method: WebSockets begin with GET, and commands are not
-// for callers who may only read. Every upgraded connection counts.
+// OpensStream reports whether a request for a path of the kubelet may open a stream to a pod. Every
+// upgraded connection counts. The request needs the right to create, with any method: WebSockets
+// begin with GET, and callers with read access only must not run commands.
 func OpensStream(target string, header http.Header) bool {
 	if httpstream.IsUpgradeRequest(&http.Request{Header: header}) {
 		return true

@@ -1,9 +1,8 @@
-// Package lastevents has a component's events written that wait in its queue when it stops.
+// Package lastevents writes the events that wait in a component's queue when the component stops.
 //
-// Client-go's broadcaster writes events one after the other, as fast as the API server and a limit
-// let it, and drops those that wait when it is shut down. The last ones tell what a component did
-// before it stopped. Their writing is bounded: events are for people, and a stop does not wait for
-// an API server that does not answer.
+// Client-go's broadcaster writes events one by one, at the pace of the API server and a rate limit.
+// At its shutdown it drops the queue, with the events about the component's last actions. The time
+// for them is bounded: events are for people, and a stop does not wait for a silent API server.
 package lastevents
 
 import (
@@ -20,12 +19,12 @@ import (
 // Patience bounds the writing of the last events.
 const Patience = 2 * time.Second
 
-// lastKind is what the event is about that follows the last one in the queue. It is not written.
+// lastKind is the kind of the event that marks the end of the queue. It is not written.
 const lastKind = "barque.local/last-event"
 
-// Start has the broadcaster's events written to the sink. stop, which is called once, returns when
-// those of before are written, when one cannot be written because the API server does not answer,
-// or after Patience. The broadcaster is shut down then.
+// Start writes the broadcaster's events to the sink. stop, which is called once, returns when the
+// events before it are written. It returns earlier when the API server does not answer a write, or
+// after Patience. The broadcaster is then shut down.
 func Start(b record.EventBroadcaster, sink record.EventSink) (stop func()) {
 	q := &queue{sink: sink, ended: make(chan struct{})}
 	watcher := b.StartRecordingToSink(q)

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// sink takes its time for each event, and counts those that it has.
+// sink takes some time for each event, and counts the written events.
 type sink struct {
 	takes time.Duration
 	fails error

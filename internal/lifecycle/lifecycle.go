@@ -14,13 +14,13 @@ import (
 type Component struct {
 	Name string
 	Run  func(ctx context.Context) error
-	// Ready blocks until what is started later may rely on this component. nil: at once.
+	// Ready blocks until later components may rely on this one. nil: at once.
 	Ready func(ctx context.Context) error
-	// StopTimeout bounds the wait for Run to return after it was told to; 10 s when 0.
+	// StopTimeout bounds the wait for Run to return after its context has ended; 10 s when 0.
 	StopTimeout time.Duration
 }
 
-// Stack is what has been started, in order. Start and Stop are for one goroutine.
+// Stack has the started components, in order. Start and Stop are for one goroutine.
 //
 //	Start a ─▶ Start b ─▶ … ─▶ Wait ─▶ Stop: … b, a
 //
@@ -45,9 +45,9 @@ func New(logger *slog.Logger) *Stack {
 	return &Stack{logger: logger, failed: make(chan error, 1)}
 }
 
-// Start runs the component and waits until it is ready, or until a component that was started
-// before fails: what is to be ready may be waiting for that one. The component's life is not bound
-// to ctx, only the wait is: it ends when Stop comes to it.
+// Start runs the component and waits until it is ready, or until an earlier component fails: the
+// new one may be waiting for that one. ctx bounds the wait only. The component runs until Stop
+// reaches it.
 func (s *Stack) Start(ctx context.Context, c Component) error {
 	began := time.Now()
 	runCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -69,7 +69,7 @@ func (s *Stack) Start(ctx context.Context, c Component) error {
 		if runCtx.Err() == nil {
 			select {
 			case s.failed <- err:
-			default: // another one was first; this one is logged
+			default: // another component failed first; this error is logged
 				s.logger.Error("component failed", "component", c.Name, "err", err)
 			}
 		}
@@ -110,8 +110,8 @@ func (s *Stack) Wait(ctx context.Context) error {
 	}
 }
 
-// Stop ends all components, the newest first, each after the one before it has ended. One that
-// does not end in time is named and left behind.
+// Stop ends all components, the newest first, each after the one before it has ended. A component
+// that does not end in time is logged and left behind.
 func (s *Stack) Stop() error {
 	var errs []error
 	for i := len(s.started) - 1; i >= 0; i-- {
@@ -133,8 +133,8 @@ func (s *Stack) Stop() error {
 	return errors.Join(errs...)
 }
 
-// All runs several functions as one, each in a goroutine of its own: when one fails the others'
-// context ends too. It returns when all have.
+// All runs several functions, each in a goroutine: when one fails, the others' context ends too. It
+// returns when all have returned.
 func All(ctx context.Context, run ...func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -14,7 +14,7 @@ import (
 	"github.com/barque/barque/internal/lifecycle"
 )
 
-// journal records what happened, in order.
+// journal records events in order.
 type journal struct {
 	mu    sync.Mutex
 	lines []string
@@ -112,7 +112,7 @@ func TestAllEndsTogether(t *testing.T) {
 	}
 }
 
-// What is waited for may need a component that has failed: the wait must not go on for ever.
+// A component that waits for a failed one must not wait for ever.
 func TestAFailureEndsTheWaitForAnother(t *testing.T) {
 	s, broken, fail := lifecycle.New(quiet()), errors.New("broken"), make(chan struct{})
 	if err := s.Start(t.Context(), lifecycle.Component{Name: "a", Run: func(context.Context) error { <-fail; return broken }}); err != nil {

@@ -1,15 +1,14 @@
-// Package linear decides whether what clients were told of keys is linearizable: it looks for an
-// order of their operations, each at one moment between its call and its return, that explains
-// every answer (Herlihy and Wing). It does so by search, with porcupine, and believes nothing else
-// of whoever has the keys.
+// Package linear decides whether clients' answers about keys are linearizable. It searches for an
+// order of the operations, each at one moment between its call and its return, that explains every
+// answer (Herlihy and Wing). The search is porcupine's. It trusts nothing else that the store
+// reports.
 //
-// What a key was told to be is a value, a revision, or both. Each Put has a value that no other
-// has, so that a value says who wrote it, or none: then it is told by revisions alone. Revisions of
-// a key only grow, also when it was deleted in between; who was told none knows that of a later
-// one.
+// An answer about a key has a value, a revision, or both. Each Put has a unique value, so that a
+// value identifies its write; a key without values is judged by revisions alone. Revisions of a key
+// only grow, also over a deletion. An answer without a revision is checked against later ones.
 //
-// The search takes time that grows with how much goes on at once, and memory that grows with the
-// square of the operations of a group; it is for thousands of operations, not for millions.
+// The time of the search grows with the number of concurrent operations, and its memory with the
+// square of the operations of a group. It is for thousands of operations, not for millions.
 package linear
 
 import (
@@ -25,16 +24,17 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// ErrNone is returned for operations of which no order explains the answers.
+// ErrNone is returned for operations that no order explains.
 var ErrNone = errors.New("no order of the operations explains what the clients were told")
 
-// ErrUndecided is returned when neither an order was found in the time, nor that there is none.
+// ErrUndecided is returned when the time is over before the search has found an order or excluded
+// one.
 var ErrUndecided = errors.New("in this time no order of the operations was found; there may be one")
 
-// Never is the Return of a write whose outcome is not known: it may take effect at any later time.
+// Never is the Return of a write of unknown outcome: it may take effect at any later time.
 const Never int64 = math.MaxInt64
 
-// Outcome is what became of a write.
+// Outcome is the effect of a write.
 type Outcome int
 
 const (
@@ -45,11 +45,11 @@ const (
 
 func (o Outcome) String() string { return [...]string{"done", "conflict", "unknown"}[o] }
 
-// Item is what somebody was told of a key.
+// Item is a key's state in an answer.
 type Item struct {
 	Exists   bool
-	Value    string // empty: that was not told
-	Revision uint64 // of its last change; 0: that was not told
+	Value    string // empty: not in the answer
+	Revision uint64 // of its last change; 0: not in the answer
 }
 
 // Operation is a read of a group of keys, or a write to some of them. Groups have nothing to do
@@ -59,16 +59,16 @@ type Operation struct {
 	Group        string
 	Call, Return int64 // on the clock of all clients
 
-	// Read is what a read found: all keys of the group that exist. nil: it is a write.
+	// Read is the result of a read: all existing keys of the group. nil: it is a write.
 	Read map[string]Item
 
-	Require map[string]Item   // what a write demands of keys
+	Require map[string]Item   // the preconditions of a write, by key
 	Put     map[string]string // values by key
 	Delete  []string
 	Outcome Outcome
-	// Revision of a write that is Done; 0: it was not told.
+	// Revision of a write that is Done; 0: unknown.
 	Revision uint64
-	// Found is what keys were told to be by a Conflict.
+	// Found is the keys' state in the answer of a Conflict.
 	Found map[string]Item
 }
 
@@ -84,7 +84,7 @@ func Check(ops []Operation, within time.Duration) error {
 	}
 }
 
-// Visualize writes an HTML page with the operations, as far as they can be ordered in the time.
+// Visualize writes an HTML page with the operations, in the order found within the time.
 func Visualize(w io.Writer, ops []Operation, within time.Duration) error {
 	m := model.ToModel()
 	_, info := porcupine.CheckOperationsVerbose(m, wrap(ops), within)
@@ -123,7 +123,7 @@ var model = porcupine.NondeterministicModel{
 	DescribeState:     func(s any) string { return s.(state).String() },
 }
 
-// String tells people what the operation was and what came of it.
+// String describes the operation and its outcome.
 func (o *Operation) String() string {
 	if o.Read != nil {
 		return fmt.Sprint("read ", o.Read)
@@ -141,8 +141,7 @@ func (o *Operation) String() string {
 	return text
 }
 
-// after returns the states to which the operation may lead from one; none when it cannot be the
-// next.
+// after returns the possible states after the operation; none when it cannot be the next.
 func (o *Operation) after(s state) []state {
 	if o.Read != nil {
 		if len(o.Read) != s.count() || s.fits(o.Read) == no {
@@ -171,12 +170,11 @@ func (o *Operation) after(s state) []state {
 	return []state{next}
 }
 
-// state is what the keys are, in their order. Those of which nothing is known, as they never
-// existed, are left out.
+// state is the state of the keys, in their order. Keys that never existed are left out.
 type state []register
 
-// register is what a key is. Its revision is the one of its last change, when that is known, and
-// else one that is lower; of a key that does not exist it is one that it had.
+// register is the state of a key. Its revision is that of the last change if known, otherwise a
+// lower bound. For a key that does not exist it is one of its former revisions.
 type register struct {
 	key, value string
 	revision   uint64
@@ -184,7 +182,7 @@ type register struct {
 	known      bool
 }
 
-// fit says whether something is what somebody was told of it.
+// fit is whether a state fits an answer.
 type fit int
 
 const (
@@ -203,7 +201,7 @@ func (r *register) fits(told Item) fit {
 		return yes
 	case r.known || told.Revision <= r.revision:
 		return no
-	case told.Value != "": // nobody else has written that
+	case told.Value != "": // no other write has this value
 		return yes
 	}
 	return perhaps
@@ -248,7 +246,7 @@ func (s state) count() (n int) {
 	return n
 }
 
-// fits says whether the keys are what somebody was told.
+// fits reports whether the keys fit an answer.
 func (s state) fits(told map[string]Item) fit {
 	all := yes
 	for key, item := range told {
@@ -258,7 +256,7 @@ func (s state) fits(told map[string]Item) fit {
 	return all
 }
 
-// learn returns the state with the revisions that were told, which fit.
+// learn returns the state with the revisions of an answer that fits.
 func (s state) learn(told map[string]Item) state {
 	for key, item := range told {
 		if r := s.get(key); r.exists && item.Revision != 0 {
@@ -269,8 +267,8 @@ func (s state) learn(told map[string]Item) state {
 	return s
 }
 
-// write returns the state after a write, which is possible when the revision that was told is above
-// those that the keys have.
+// write returns the state after a write. The write is possible if its revision is above those of
+// the keys.
 func (s state) write(o *Operation) (next state, possible bool) {
 	for key, value := range o.Put {
 		r := s.get(key)
@@ -292,7 +290,7 @@ func (s state) write(o *Operation) (next state, possible bool) {
 	return s, true
 }
 
-// String tells people what the keys are.
+// String describes the keys' state.
 func (s state) String() string {
 	var b strings.Builder
 	for _, r := range s {

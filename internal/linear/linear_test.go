@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// one returns what a single key was told to be.
+// one is an answer about a single key.
 func one(value string, revision uint64) map[string]Item {
 	return map[string]Item{"/k": {Exists: true, Value: value, Revision: revision}}
 }
 
-// absent is what a key is told to be that does not exist.
+// absent is an answer about a key that does not exist.
 var absent = map[string]Item{"/k": {}}
 
 func put(value string, revision uint64, require map[string]Item) Operation {
@@ -27,8 +27,8 @@ func with(o Operation, outcome Outcome) Operation {
 
 func read(items map[string]Item) Operation { return Operation{Read: items} }
 
-// inTurn gives the operations of a history their times: each ends before the next begins. What is
-// unknown never ends.
+// inTurn gives the operations of a history their times: each ends before the next begins. An
+// unknown operation never ends.
 func inTurn(ops ...Operation) []Operation {
 	for i := range ops {
 		ops[i].Client, ops[i].Call, ops[i].Return = i, int64(10*i), int64(10*i+5)
@@ -47,7 +47,7 @@ func atOnce(ops ...Operation) []Operation {
 	return ops
 }
 
-// TestOrder is a list of histories that a store may show, and of those that it must not.
+// TestOrder has histories that a store may show, and histories that it must not.
 func TestOrder(t *testing.T) {
 	nothing := map[string]Item{}
 	both := func(x, y string) map[string]Item {
@@ -116,7 +116,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestGroupsAreApart: what happens to one group says nothing of another.
+// TestGroupsAreApart: the operations of one group do not constrain another.
 func TestGroupsAreApart(t *testing.T) {
 	ops := inTurn(put("a", 5, nil), put("b", 1, nil), read(one("a", 5)))
 	if err := Check(ops, time.Minute); !errors.Is(err, ErrNone) {
@@ -128,8 +128,7 @@ func TestGroupsAreApart(t *testing.T) {
 	}
 }
 
-// TestUndecided: a search that was given no time has found nothing, which is no order and no lack
-// of one.
+// TestUndecided: a search without time proves neither an order nor its absence.
 func TestUndecided(t *testing.T) {
 	var ops []Operation
 	for i := range 40 { // all at once, in no order that fits: more ways than can be tried
@@ -141,7 +140,7 @@ func TestUndecided(t *testing.T) {
 	}
 }
 
-// TestVisualize: there is a page for people, also of what has no order.
+// TestVisualize: a page is written, also for operations without an order.
 func TestVisualize(t *testing.T) {
 	if err := Visualize(io.Discard, inTurn(put("a", 1, nil), read(map[string]Item{})), time.Second); err != nil {
 		t.Error(err)

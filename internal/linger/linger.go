@@ -1,10 +1,10 @@
 // Package linger closes the connections of upgraded requests without losing bytes on their way.
 //
 // A kernel resets a TCP connection that is closed with unread input, or that gets input after its
-// close. A reset discards all output that the peer's kernel has not taken yet, which is megabytes
-// for a slow reader. Clients of streams send pings until they have read the end, so the reset is
-// the rule there. Its error goes to the client's next ping: the reader may meet an ordinary end.
-// Here the close waits for the peer: it reads and drops input meanwhile.
+// close. A reset discards all output that the peer's kernel has not received, which is megabytes
+// for a slow reader. Clients of streams send pings until they have read the end, so there the reset
+// is the rule. The client's next ping gets its error: the reader may see an ordinary end. Here the
+// close waits for the peer, and reads and drops input meanwhile.
 package linger
 
 import (
@@ -137,7 +137,7 @@ func unsent(conn net.Conn) (int, error) {
 	return n, failed
 }
 
-// halfClose tells the peer that no more output comes.
+// halfClose ends the output to the peer.
 func halfClose(conn net.Conn) {
 	type half interface{ CloseWrite() error }
 	if h, ok := conn.(half); ok {
@@ -158,8 +158,8 @@ func underneath(conn net.Conn) net.Conn {
 	return conn
 }
 
-// Writer is a response whose connection, once hijacked, is a Conn. It cannot be unwrapped:
-// libraries would hijack what is below.
+// Writer is a response whose hijacked connection is a Conn. It cannot be unwrapped: libraries would
+// hijack the connection below.
 type Writer struct {
 	http.ResponseWriter
 	conn *Conn

@@ -60,8 +60,8 @@ func secured(t *testing.T, server, client net.Conn) (net.Conn, net.Conn) {
 	return tls.Server(server, &tls.Config{Certificates: certified.TLS.Certificates}), tls.Client(client, &tls.Config{InsecureSkipVerify: true})
 }
 
-// readSlowly sends a ping before each read, as clients of streams do, and returns the count of
-// bytes that have come.
+// readSlowly sends a ping before each read, like clients of streams, and returns the number of
+// received bytes.
 func readSlowly(client net.Conn) (n int, err error) {
 	part := make([]byte, 32<<10)
 	for {
@@ -153,7 +153,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestGone: the end of the peer is seen by whoever reads.
+// TestGone: a reader sees the end of the peer.
 func TestGone(t *testing.T) {
 	server, client := pair(t)
 	conn := New(server, Default)

@@ -1,5 +1,5 @@
-// Package localpv has the names by which the provisioner of local volumes, the API server and the
-// nodes agree. It has no behaviour of its own.
+// Package localpv has the names that the provisioner of local volumes, the API server and the nodes
+// share. It has no behaviour.
 package localpv
 
 import (
@@ -9,21 +9,21 @@ import (
 )
 
 const (
-	// Provisioner is what StorageClasses name, and the annotation pv.kubernetes.io/provisioned-by
-	// of volumes.
+	// Provisioner is the provisioner of StorageClasses, and the annotation
+	// pv.kubernetes.io/provisioned-by of volumes.
 	Provisioner = "local.barque.io"
 	// Finalizer is on a volume until its node has deleted the directory.
 	Finalizer = "barque.io/local-volume"
-	// NodeLabel is on volumes, and names their node: by it a node watches its own.
+	// NodeLabel names a volume's node. A node watches its volumes by it.
 	NodeLabel = "barque.io/local-volume-node"
-	// RootAnnotation is on nodes, and says where their volumes are.
+	// RootAnnotation is a node's directory for volumes.
 	RootAnnotation = "barque.io/local-volumes"
 	// EnforcedAnnotation is "true" on nodes whose volumes hold no more than their sizes.
 	EnforcedAnnotation = "barque.io/local-volumes-enforced"
-	// DirectoryAnnotation is on volumes, and says what their node knows of the directory: Made or
-	// Lost. A volume without it has no directory yet. It is written before a pod gets the
-	// directory, so an empty one is never given in place of one with data. Who removes it declares
-	// the data lost: the next pod begins with an empty directory.
+	// DirectoryAnnotation on a volume is its node's record of the directory: Made or Lost. A volume
+	// without it has no directory yet. It is written before a pod gets the directory, so that an
+	// empty directory never replaces one with data. Its removal declares the data lost: the next
+	// pod begins with an empty directory.
 	DirectoryAnnotation = "barque.io/local-volume-directory"
 	// ProvisionedBy is upstream's annotation of volumes.
 	ProvisionedBy = "pv.kubernetes.io/provisioned-by"
@@ -40,16 +40,16 @@ func DeclareLost(pv string) string {
 	return "kubectl annotate pv " + pv + " " + DirectoryAnnotation + "-"
 }
 
-// Path is where a volume is, below a node's root.
+// Path is the path of a volume, below a node's root.
 func Path(root, pv string) string { return filepath.Join(root, pv) }
 
-// Is tells whether the provisioner has made a volume.
+// Is reports whether the provisioner has made a volume.
 func Is(pv *corev1.PersistentVolume) bool {
 	return pv.Spec.Local != nil && pv.Annotations[ProvisionedBy] == Provisioner
 }
 
-// OnNode tells whether a volume is one of a node's: it is by its label, and in its node affinity.
-// Who may write labels of volumes cannot so make a node give up another's.
+// OnNode reports whether a volume is on a node, by its label and its node affinity. A user with the
+// right to label volumes therefore cannot make a node give up another node's volume.
 func OnNode(pv *corev1.PersistentVolume, node string) bool {
 	if !Is(pv) || pv.Labels[NodeLabel] != node || pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil {
 		return false

@@ -17,7 +17,7 @@ const (
 	// mostCauses bounds the causes that are remembered. While all of them are in use, further ones
 	// share one limit.
 	mostCauses = 128
-	// remembered is how long a cause without lines keeps its place when there are so many.
+	// remembered is how long an idle cause keeps its place when there are too many.
 	remembered = time.Hour
 )
 
@@ -90,11 +90,11 @@ func (c *Causes) limiter(cause string, now time.Time) *Limiter {
 	return l
 }
 
-// causeLength is enough to tell formats of messages apart.
+// causeLength is enough to distinguish the formats of messages.
 const causeLength = 64
 
-// Cause returns the part of a formatted message that is of its format: until the first colon,
-// quotation mark or digit. The rest is often of a stranger's choice.
+// Cause returns the part of a formatted message that comes from its format: until the first colon,
+// quotation mark or digit. A stranger often chooses the rest.
 func Cause(message string) string {
 	if end := strings.IndexAny(message, ":\"'`=([{0123456789\n"); end > 0 {
 		message = message[:end]

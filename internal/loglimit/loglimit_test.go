@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestFlood: a flood of one cause gives a burst, then one line in a while, which has the number of
-// lines left out. Other causes do not lose theirs.
+// TestFlood: a flood of one cause gives a burst, then one line in a while with the number of
+// dropped lines. Other causes lose no lines.
 func TestFlood(t *testing.T) {
 	now := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 	var c Causes
@@ -54,7 +54,7 @@ func TestManyCauses(t *testing.T) {
 	}
 }
 
-// TestCause: lines of one format have one cause, whatever a stranger puts into them.
+// TestCause: lines of one format have one cause, with any text from a stranger.
 func TestCause(t *testing.T) {
 	for message, want := range map[string]string{
 		`discarding stream with unacceptable label "x": from=1.2.3.4:5`: "discarding stream with unacceptable label",

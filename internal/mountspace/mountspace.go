@@ -1,13 +1,13 @@
 // Package mountspace separates a new mount namespace from the machine's mounts.
 //
-// A new mount namespace is a copy: everything mounted on the machine at that moment is mounted once
-// more, for the life of the namespace. Unless the machine's mounts are shared, an unmount outside
-// does not remove the copy. Another program's disk image stays busy, and cannot be attached again.
-// A network namespace stays, with its interfaces, though its name was deleted. The maker of a mount
-// namespace calls Own before anything else is done in it.
+// A new mount namespace is a copy: it has all the machine's mounts of that moment once more, for
+// its whole life. Unless the machine's mounts are shared, an unmount outside does not remove the
+// copy. Another program's disk image stays busy, and cannot be attached again. A network namespace
+// stays, with its interfaces, though its name was deleted. The maker of a mount namespace calls Own
+// first.
 //
-// It is for tests, which have their own namespaces beside each other. In the product only
-// the container runtime makes one, and that leaves the machine's mounts behind by pivoting into the
+// It is for tests, which have their own namespaces beside each other. In the product only the
+// container runtime makes one, and that leaves the machine's mounts behind by pivoting into the
 // container's root.
 package mountspace
 
@@ -24,12 +24,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Own is called on a thread that has a mount namespace of its own, which was just made. From then
-// on nothing that is mounted in it is seen outside. What is unmounted outside goes here too, where
-// the machine's mounts are shared; where they are not, there is no such news, so what others may
-// want to take away is not kept to begin with: loop devices, what lies on other file systems
-// (overlays), and names of network namespaces. The paths to keep, and what the process runs with
-// (its root, program, directory, and those for temporary files and programs) stay where they are.
+// Own is called on a thread with a new mount namespace. After it, mounts in the namespace are
+// invisible outside.
+//
+// Where the machine's mounts are shared, an unmount outside removes the copy here too. Where they
+// are not, Own removes the copies that other programs may want to unmount: loop devices, overlays,
+// and names of network namespaces. It keeps the given paths, and those of the process: its root,
+// program and directory, and those of temporary files and programs.
 //
 // A mount that lies hidden below another one cannot be reached, and stays.
 func Own(keep ...string) error {
@@ -60,7 +61,7 @@ func Own(keep ...string) error {
 	return nil
 }
 
-// ownPaths are what a process runs with.
+// ownPaths are the paths that a process needs.
 func ownPaths() []string {
 	paths := append(filepath.SplitList(os.Getenv("PATH")), os.TempDir())
 	for _, f := range []func() (string, error){os.Executable, os.Getwd} {
@@ -71,7 +72,7 @@ func ownPaths() []string {
 	return paths
 }
 
-// resolved are the paths without symbolic links; those that lead nowhere keep nothing.
+// resolved returns the paths without symbolic links. A dangling link keeps nothing.
 func resolved(paths []string) (real []string) {
 	for _, path := range paths {
 		if path, err := filepath.EvalSymlinks(path); err == nil {
@@ -93,26 +94,26 @@ type mount struct {
 // loopMajor is the major number of all loop devices.
 const loopMajor = 7
 
-// others says whether it is of a kind that others may want to take away.
+// others reports whether another program may want to unmount it.
 func (m *mount) others() bool {
 	return m.major == loopMajor || m.kind == "overlay" || m.kind == "nsfs"
 }
 
-// above says whether one of the paths leads through it.
+// above reports whether one of the paths leads through it.
 func (m *mount) above(paths []string) bool {
 	return m.point == "/" || slices.ContainsFunc(paths, func(path string) bool {
 		return path == m.point || strings.HasPrefix(path, m.point+"/")
 	})
 }
 
-// detach unmounts it with all that is mounted below it, unless another one lies over it.
+// detach unmounts it and all mounts below it, unless another mount covers it.
 func (m *mount) detach() error {
 	var at unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, m.point, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_MNT_ID, &at)
 	if err != nil || at.Mnt_id != m.id {
 		return nil
 	}
-	// It may go while we look: it was unmounted outside.
+	// It was unmounted outside meanwhile.
 	err = unix.Unmount(m.point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("give up %s, which is others': %w", m.point, err)

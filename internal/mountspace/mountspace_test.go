@@ -22,8 +22,8 @@ import (
 	"github.com/barque/barque/internal/needs"
 )
 
-// keepVariable in the environment makes the program one that lives in a mount namespace of its own
-// until its input ends; its value is a path to keep.
+// keepVariable in the environment makes the program stay in a new mount namespace until its input
+// ends. Its value is a path to keep.
 const keepVariable = "BARQUE_MOUNTSPACE_KEEP"
 
 func TestMain(m *testing.M) {
@@ -105,8 +105,8 @@ func device(t *testing.T, image string) string {
 	return ""
 }
 
-// TestOthers: what others have mounted when a namespace begins is theirs to unmount, at any time;
-// outside nothing changes.
+// TestOthers: another program's mounts can be unmounted at any time after a namespace began, and
+// nothing changes outside.
 func TestOthers(t *testing.T) {
 	needs.Root(t, "mount namespaces that hold nothing of others")
 	for _, program := range []string{"mkfs.ext4", "mount"} {
@@ -169,14 +169,14 @@ func TestOthers(t *testing.T) {
 			t.Errorf("%s is not mounted inside and outside", point)
 		}
 	}
-	// Whoever looks at all mounts, or at new disks, may look at these just now.
+	// A program that scans all mounts, or new disks, may use these just now.
 	for _, point := range []string{over, inner, theirs} {
 		await.NoError(t, "unmount "+point, func(context.Context) error { return unix.Unmount(point, 0) })
 	}
 	await.True(t, "nobody keeps the disk busy", func() bool { return device(t, at("image")) == "" })
 }
 
-// TestParse: what the kernel tells is read, or refused.
+// TestParse: the kernel's lines are read or refused.
 func TestParse(t *testing.T) {
 	mounts, err := parse([]byte("27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n" +
 		"42 27 7:3 / /a\\040b rw shared:1 master:2 - ext4 /dev/loop3 rw\n" +

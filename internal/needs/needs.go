@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// fileVariable names the file to which what is not tested is appended.
+// fileVariable names the file that gets the untested parts.
 const fileVariable = "NOT_TESTED"
 
 // Missing skips the test: the machine lacks something, and so something is not tested.
@@ -23,8 +23,8 @@ func Missing(t testing.TB, what, untested string) {
 	t.Skip(tell(t, fmt.Sprintf("NOT TESTED: %s (%s): it takes %s", untested, t.Name(), what)))
 }
 
-// LeftOut tells of each part that a test goes on without, and why: as Missing does, but nothing is
-// skipped.
+// LeftOut reports each part that a test leaves out, with the reason, as Missing does. The test goes
+// on.
 func LeftOut(t testing.TB, parts []error) {
 	t.Helper()
 	for _, part := range parts {
@@ -55,8 +55,8 @@ func note(path, text string) error {
 	return f.Close()
 }
 
-// AllTests skips the test in a short run (go test -short), which is what `make test` does. Such a
-// test belongs to `make test-all`: it takes long and goes deeper where a shorter test looks, too.
+// AllTests skips the test in a short run (go test -short), as in `make test`. It is for tests in
+// `make test-all` that take long and go deeper than a shorter test of the same part.
 func AllTests(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
@@ -82,7 +82,7 @@ func Program(t testing.TB, name, untested string) string {
 	return path
 }
 
-// NoError skips the test when what it needs cannot be had, for the reason that the error tells.
+// NoError skips the test when its requirement is missing, with the error as the reason.
 func NoError(t testing.TB, err error, untested string) {
 	t.Helper()
 	if err != nil {

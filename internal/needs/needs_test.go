@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What is missing is told in the file, by each test that misses something, and only there by those.
+// Only a test with a missing requirement writes to the file, and names the requirement.
 func TestMissing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "not-tested")
 	t.Setenv(fileVariable, path)

@@ -29,7 +29,7 @@ func Make(name string) error {
 		if unix.Statfs(path, &stat) == nil && stat.Type == unix.NSFS_MAGIC {
 			return nil
 		}
-		// Only the file was made: whoever began did not finish.
+		// Only the file was made: its maker did not finish.
 		if err := os.Remove(path); err != nil {
 			return err
 		}
@@ -43,8 +43,7 @@ func Make(name string) error {
 	})
 }
 
-// Remove removes the name. The namespace goes when nobody is in it any more. A name that is not
-// there is no error.
+// Remove removes the name. The namespace ends with its last process. A missing name is no error.
 func Remove(name string) error {
 	if err := netns.DeleteNamed(name); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove network namespace %s: %w", name, err)
@@ -52,11 +51,11 @@ func Remove(name string) error {
 	return nil
 }
 
-// prepare makes the directory a mount of its own that is shared, as ip does before it makes the
-// first namespace. Otherwise ip would do it later, over the namespaces that are mounted there by
-// then: an unmount would reach the copies on top, and the files below them would stay busy. Where
-// others have names already, the same would befall theirs, so that the directory stays as it is
-// until they are gone.
+// prepare makes the directory a shared mount of its own, as ip does before it makes the first
+// namespace. Otherwise ip would do it later, over the namespaces that are mounted there by then. An
+// unmount would then reach the copies on top, and the files below them would stay busy. The same
+// would happen to existing names of other programs, so the directory stays as it is until they are
+// gone.
 func prepare() error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

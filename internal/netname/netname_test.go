@@ -13,8 +13,7 @@ import (
 	"github.com/barque/barque/internal/apart"
 )
 
-// TestBesideIP: what ip does before its first namespace hides none that are there already, and
-// they can be removed.
+// TestBesideIP: the first namespace that ip makes hides no existing one, and all can be removed.
 func TestBesideIP(t *testing.T) {
 	if !apart.Run(t, apart.Mounts, 5*time.Minute, "named network namespaces beside those of ip") {
 		return
@@ -87,7 +86,7 @@ func TestBesideOthers(t *testing.T) {
 	must(Remove("ours"))
 }
 
-// A file without a namespace, which somebody left who did not finish, is no obstacle.
+// A file without a namespace, left by a maker that did not finish, is no obstacle.
 func TestUnfinished(t *testing.T) {
 	if !apart.Run(t, apart.Mounts, 5*time.Minute, "named network namespaces that were begun") {
 		return

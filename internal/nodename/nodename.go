@@ -1,5 +1,5 @@
-// Package nodename has the rules for the names and labels of nodes. A joining machine, the server
-// that admits it, and the API server agree by it: a node that was admitted can register.
+// Package nodename has the rules for the names and labels of nodes. The joining machine, the
+// admitting server and the API server share them, so that an admitted node can register.
 package nodename
 
 import (
@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Check returns why a node cannot have the name. Its Node has the name as the value of the label
-// kubernetes.io/hostname, so it has to be one.
+// Check returns why a node cannot have the name. The name must be a valid value of the Node's label
+// kubernetes.io/hostname.
 func Check(name string) error {
 	bad := validation.IsDNS1123Subdomain(name)
 	if len(name) > validation.LabelValueMaxLength {

@@ -6,8 +6,9 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// InNetwork calls f on a thread that is in the named network namespace (ip-netns(8)) and ends with
-// it, and returns its error. What f opens or starts belongs there.
+// InNetwork calls f on a thread in the named network namespace (ip-netns(8)), and returns its
+// error. The thread ends after f. Files that f opens and processes that it starts belong to that
+// namespace.
 func InNetwork(name string, f func() error) error {
 	return Do(func() error {
 		there, err := netns.GetFromName(name)

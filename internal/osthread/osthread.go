@@ -1,5 +1,5 @@
-// Package osthread lends code a thread of the operating system to itself, which it may take into
-// other namespaces (namespaces(7)) for good.
+// Package osthread runs code on a separate operating-system thread, which may enter other
+// namespaces (namespaces(7)) for good.
 package osthread
 
 import (
@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Do calls f on a thread that ends soon after it, and returns its error. It is never the first
-// thread of this process: Go keeps that one also when its goroutine ends (runtime.LockOSThread),
-// and what the kernel tells of a process, such as its namespaces in /proc/PID/ns (proc(5)), is that
-// of its first thread. Others would take the process for one that lives where f has gone.
+// Do calls f on a thread that ends soon after it, and returns its error. That is never the
+// process's first thread, which Go keeps when its goroutine ends (runtime.LockOSThread). The kernel
+// shows a process by its first thread, such as its namespaces in /proc/PID/ns (proc(5)). Other
+// programs would think that the whole process has moved.
 func Do(f func() error) error {
 	result := make(chan error, 1)
 	go on(f, result)

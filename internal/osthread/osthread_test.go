@@ -14,8 +14,8 @@ import (
 	"github.com/barque/barque/internal/await"
 )
 
-// TestDo: f runs on a thread of its own that goes after it, and its error is returned. TestFirst is
-// about the first thread.
+// TestDo: f runs on a thread that ends after it, and its error is returned. TestFirst is about the
+// first thread.
 func TestDo(t *testing.T) {
 	for range 100 {
 		var thread int
@@ -31,7 +31,7 @@ func TestDo(t *testing.T) {
 	}
 }
 
-// A function that does not return is an error, and does not hang who called it.
+// A function that does not return is an error, and does not block the caller.
 func TestGoexit(t *testing.T) {
 	if err := Do(func() error { runtime.Goexit(); return nil }); err == nil {
 		t.Error("no error")
@@ -61,7 +61,7 @@ func TestFirst(t *testing.T) {
 	}
 }
 
-// onFirst takes what is to run on the first thread.
+// onFirst receives functions to run on the first thread.
 var onFirst = make(chan func())
 
 func init() { runtime.LockOSThread() } // TestMain is on the first thread from here on

@@ -1,8 +1,8 @@
-// Package processmetrics has the metrics of a whole process, whatever parts of it serve them: its
-// build, and its clients' requests. Importing it makes client-go count requests.
+// Package processmetrics has the metrics of a whole process: its build, and its clients' requests.
+// Importing it makes client-go count requests.
 //
-// They are in the registry of the API machinery, which a server shows at /metrics. Collectors has
-// them for parts with a registry of their own.
+// They are in the registry of the API machinery, which a server serves at /metrics. Collectors are
+// for parts with a separate registry.
 package processmetrics
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/barque/barque/internal/version"
 )
 
-// The names, labels and buckets are those of every part of Kubernetes.
+// The names, labels and buckets are the same in every component of Kubernetes.
 var (
 	requests = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "rest_client_requests_total", Help: "Requests to API servers, by status code, method and host."}, []string{"code", "method", "host"})

@@ -1,11 +1,11 @@
 // Package procstat reads the kernel's data about a process in /proc/PID (proc(5)).
 //
-// A process lives as long as one of its threads does, and /proc/PID is about the first of them.
-// While that is dead and others are not, most of the data are with the others only. That is
-// permanent in a program that ends its first thread. It is temporary when another thread starts a
-// new program (execve(2)), until it takes the first one's place. A reader at that moment may see a
-// thread under removal, and there are no arguments until the new program is in memory. The answers
-// here are those of the process.
+// A process lives as long as one of its threads does, and /proc/PID shows the first thread. When
+// only that thread is dead, most of the data are with the others. In a program that ends its first
+// thread this is permanent. It is temporary when another thread starts a new program (execve(2)),
+// until that thread takes the first one's place. A reader at that moment may see a thread under
+// removal, and no arguments before the new program is in memory. The functions here return the data
+// of the whole process.
 package procstat
 
 import (
@@ -25,18 +25,18 @@ import (
 
 // Stat is a part of /proc/PID/stat (proc_pid_stat(5)).
 type Stat struct {
-	// State is that of the first thread: 'R', 'S', 'T' when it is stopped by a signal, 'Z' when it
-	// has ended, 'X' when it is being taken away.
+	// State is the state of the first thread: 'R', 'S', 'T' when a signal has stopped it, 'Z' when
+	// it has ended, 'X' while the kernel removes it.
 	State byte
-	// Threads is how many there are.
+	// Threads is the number of threads.
 	Threads int
-	// Started is when the process started, in clock ticks since boot. With the pid it names one
-	// process for ever.
+	// Started is the start of the process, in clock ticks since boot. With the pid it identifies
+	// one process for ever.
 	Started uint64
 
 	flags uint64
-	// argsAt is where in its memory the arguments of the process were laid; 0 when they are not
-	// yet, or this process may not see it.
+	// argsAt is the address of the arguments; 0 when they are not there yet, or this process may
+	// not see it.
 	argsAt uint64
 }
 
@@ -46,9 +46,9 @@ const (
 	flagKernelThread = 0x00200000 // PF_KTHREAD
 )
 
-// looks is how often a process is looked at that seems to be gone. A look that began before its
-// first thread was replaced finds one without threads, or none at all; the next finds what has
-// taken its place, unless that is replaced, too.
+// looks is how often a process that seems to be gone is read. A read that began before the first
+// thread was replaced finds no threads, or no process. The next read finds the replacement, unless
+// that is replaced too.
 const looks = 3
 
 // All returns the numbers of all processes.
@@ -65,7 +65,7 @@ func All() (pids []int, err error) {
 	return pids, nil
 }
 
-// Read returns it, or an error that is fs.ErrNotExist when there is no such process.
+// Read returns the Stat of a process. The error is fs.ErrNotExist when it does not exist.
 func Read(pid int) (Stat, error) { return read(pid, os.ReadFile) }
 
 func read(pid int, file func(string) ([]byte, error)) (s Stat, err error) {
@@ -93,8 +93,8 @@ func stat(path string, file func(string) ([]byte, error)) (Stat, error) {
 	return s, nil
 }
 
-// orGone returns fs.ErrNotExist for what the kernel says of a process that ended after its file was
-// opened.
+// orGone returns fs.ErrNotExist for the kernel's errors about a process that ended after its file
+// was opened.
 func orGone(err error) error {
 	if errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("%w (%w)", fs.ErrNotExist, err)
@@ -103,8 +103,8 @@ func orGone(err error) error {
 }
 
 func parse(data []byte) (s Stat, err error) {
-	// The command, the second field, may have spaces and brackets; what follows the last bracket
-	// has none.
+	// The command, the second field, may have spaces and brackets; the fields after the last
+	// bracket have none.
 	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 	if len(fields) < 47 {
 		return Stat{}, fmt.Errorf("it has %d fields after the command, want 47 at least", len(fields))
@@ -119,7 +119,7 @@ func parse(data []byte) (s Stat, err error) {
 	if s.Started, err = strconv.ParseUint(fields[19], 10, 64); err != nil {
 		return Stat{}, fmt.Errorf("the start: %w", err)
 	}
-	var args [2]uint64 // from where to where: the end is told last
+	var args [2]uint64 // the addresses of begin and end; the end comes last in the line
 	for i := range args {
 		if args[i], err = strconv.ParseUint(fields[45+i], 10, 64); err != nil {
 			return Stat{}, fmt.Errorf("the place of the arguments: %w", err)
@@ -131,21 +131,21 @@ func parse(data []byte) (s Stat, err error) {
 	return s, nil
 }
 
-// Runs tells whether the process has not ended; one that nobody has waited for yet has.
+// Runs reports whether the process runs. A zombie has ended.
 func (s Stat) Runs() bool { return s.Threads > 1 || s.State != 'Z' && s.State != 'X' }
 
-// Stopped tells whether the process is stopped by a signal, as far as its first thread shows it.
+// Stopped reports whether a signal has stopped the process, by its first thread.
 func (s Stat) Stopped() bool { return s.State == 'T' }
 
-// execPatience is how long the arguments of a process are waited for while it starts anew: a
-// program that is not in memory is read from the disk.
+// execPatience bounds the wait for the arguments of a process during an execve: the program may
+// have to be read from the disk.
 const execPatience = time.Second
 
-// Args returns the arguments of a process. It has none when it is a kernel thread, has removed
-// them, or goes on starting anew for a whole second. The error is fs.ErrNotExist when there is no
-// such process, or it is ending.
+// Args returns the arguments of a process. A kernel thread has none, nor a process that has removed
+// them, or executes itself again for a whole second. The error is fs.ErrNotExist when the process
+// does not exist or is ending.
 func Args(pid int) ([]string, error) {
-	var laid uint64 // where they were at the look before
+	var laid uint64 // their address at the last read
 	for end := time.Now().Add(execPatience); ; <-time.After(time.Millisecond) {
 		var line []byte
 		err := ask(pid, func(dir string) (err error) {
@@ -168,8 +168,7 @@ func Args(pid int) ([]string, error) {
 		if err != nil || thread.flags&flagKernelThread != 0 || time.Now().After(end) {
 			return nil, err
 		}
-		// Twice in the same place, and not there: they were removed. Once is not enough, they may
-		// be another program's.
+		// At the same address twice, and empty: they were removed. Once may be another program's.
 		if laid != 0 && laid == thread.argsAt {
 			return nil, nil
 		}
@@ -177,7 +176,7 @@ func Args(pid int) ([]string, error) {
 	}
 }
 
-// readAtOnce reads a file in one call: between two of them a process may have begun another
+// readAtOnce reads a file in one call: between two calls the process may have started another
 // program.
 func readAtOnce(path string) ([]byte, error) {
 	f, err := os.Open(path)
@@ -200,16 +199,16 @@ func readAtOnce(path string) ([]byte, error) {
 	}
 }
 
-// Cgroups returns the lines of /proc/PID/cgroup of a process (cgroups(7)). While it is ending they
-// tell the cgroup of version 2 only, and so they may once when it starts anew: the kernel finds a
-// thread, waits for a lock, and tells of it when it is dead. The error is fs.ErrNotExist when there
-// is no such process.
+// Cgroups returns the lines of /proc/PID/cgroup of a process (cgroups(7)). While the process ends
+// they have the cgroup of version 2 only. So they may once during an execve: the kernel finds a
+// thread, waits for a lock, and answers when the thread is dead. The error is fs.ErrNotExist when
+// the process does not exist.
 func Cgroups(pid int) (lines string, err error) {
 	err = ask(pid, func(dir string) error {
 		data, err := os.ReadFile(filepath.Join(dir, "cgroup"))
 		if err == nil {
 			lines = string(data)
-			_, err = alive(dir) // of one that is ending the kernel tells the root of version 1
+			_, err = alive(dir) // of an ending process the kernel shows the root of version 1
 		}
 		return err
 	})
@@ -219,8 +218,8 @@ func Cgroups(pid int) (lines string, err error) {
 	return lines, err
 }
 
-// WorkDir returns the working directory of a process. It is an error when there is no such process,
-// or it is ending.
+// WorkDir returns the working directory of a process. It fails when the process does not exist or
+// is ending.
 func WorkDir(pid int) (path string, err error) {
 	err = ask(pid, func(dir string) (err error) {
 		path, err = os.Readlink(filepath.Join(dir, "cwd"))
@@ -229,19 +228,19 @@ func WorkDir(pid int) (path string, err error) {
 	return path, err
 }
 
-// Presence is how much of a process is somewhere. Each of its threads is in namespaces of its own
-// (namespaces(7)).
+// Presence is the share of a process's threads in a namespace. Each thread has namespaces of its
+// own (namespaces(7)).
 type Presence int
 
 const (
-	Absent Presence = iota // no thread is there
-	Visits                 // some are, and others are elsewhere: for a moment, or for good
-	Lives                  // all are
+	Absent  Presence = iota // no thread is there
+	Partial                 // some threads are, and others are elsewhere: for a moment, or for good
+	Whole                   // all threads are
 )
 
-// InNetwork tells how much of a process is in the network namespace that a file leads to. One that
-// is ending is in none; a thread of which the kernel does not tell, not even root of those of a
-// machine's first process, counts for nothing.
+// InNetwork returns the presence of a process in the network namespace that a file refers to. An
+// ending process is absent. A thread that the kernel does not show is not counted: even root cannot
+// see the namespaces of a machine's first process everywhere.
 func InNetwork(pid int, namespace fs.FileInfo) (Presence, error) {
 	for range looks {
 		threads, err := threads(pid)
@@ -261,9 +260,9 @@ func InNetwork(pid int, namespace fs.FileInfo) (Presence, error) {
 		}
 		switch {
 		case here > 0 && elsewhere > 0:
-			return Visits, nil
+			return Partial, nil
 		case here > 0:
-			return Lives, nil
+			return Whole, nil
 		case elsewhere > 0:
 			return Absent, nil
 		}
@@ -271,7 +270,7 @@ func InNetwork(pid int, namespace fs.FileInfo) (Presence, error) {
 	return Absent, nil
 }
 
-// alive reads the file "stat" in the directory of a thread; one that is ending is an error that is
+// alive reads the file "stat" in the directory of a thread. For an ending thread the error is
 // fs.ErrNotExist.
 func alive(dir string) (Stat, error) {
 	s, err := stat(filepath.Join(dir, "stat"), os.ReadFile)
@@ -281,9 +280,8 @@ func alive(dir string) (Stat, error) {
 	return s, err
 }
 
-// ask calls f with the directory of the first thread of a process in /proc, and when nothing is
-// found there with those of the others, until f finds it. That f has found nothing is an error that
-// is fs.ErrNotExist.
+// ask calls f with the directory of the process's first thread in /proc. If f finds nothing there,
+// it tries the other threads. f returns fs.ErrNotExist when it finds nothing.
 func ask(pid int, f func(dir string) error) (err error) {
 	for range looks {
 		if err = orGone(f(directory(pid))); !errors.Is(err, fs.ErrNotExist) {
@@ -302,8 +300,8 @@ func ask(pid int, f func(dir string) error) (err error) {
 	return fmt.Errorf("process %d: %w", pid, err)
 }
 
-// threads returns the directories of a process's threads in /proc; there are none when there is no
-// such process.
+// threads returns the directories of a process's threads in /proc; none when the process does not
+// exist.
 func threads(pid int) (dirs []string, err error) {
 	tasks := filepath.Join(directory(pid), "task")
 	entries, err := os.ReadDir(tasks)
@@ -316,8 +314,8 @@ func threads(pid int) (dirs []string, err error) {
 	return dirs, nil
 }
 
-// gone tells whether an error is about a thread that has ended or is ending: some files of one that
-// ends during the look may not be seen, says the kernel.
+// gone reports whether an error is about a thread that has ended or is ending. The kernel may deny
+// access to some files of a thread that ends during the read.
 func gone(err error) bool {
 	return errors.Is(orGone(err), fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
 }

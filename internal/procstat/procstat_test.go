@@ -25,7 +25,7 @@ import (
 	"github.com/barque/barque/internal/needs"
 )
 
-// line is what the kernel tells of a process.
+// line is the kernel's line about a process.
 func line(state, threads, started string) string {
 	return "7 (a (b) c) " + state + strings.Repeat(" 5", 16) + " " + threads + " 5 " + started + strings.Repeat(" 5", 30) + "\n"
 }
@@ -59,8 +59,7 @@ func TestStat(t *testing.T) {
 	}
 }
 
-// What a look finds that began just before the first thread of a process was replaced is not
-// believed.
+// A read that began just before the first thread of a process was replaced is repeated.
 func TestRead(t *testing.T) {
 	const gone, died = "no such file", "no such process"
 	for _, c := range []struct {
@@ -119,7 +118,7 @@ func TestProcess(t *testing.T) {
 	nowhere(t, math.MaxInt32)
 }
 
-// likeThis checks that a process is found in the same places as this one, with these arguments.
+// likeThis checks that a process is in the same places as this one, with these arguments.
 func likeThis(t *testing.T, pid int, args []string) {
 	t.Helper()
 	here, err := os.Getwd()
@@ -136,7 +135,7 @@ func likeThis(t *testing.T, pid int, args []string) {
 	if dir, err := WorkDir(pid); err != nil || dir != here {
 		t.Fatalf("working directory %q, %v, want %q", dir, err, here)
 	}
-	if there, err := InNetwork(pid, namespaceOf(t, os.Getpid())); err != nil || there != Lives {
+	if there, err := InNetwork(pid, namespaceOf(t, os.Getpid())); err != nil || there != Whole {
 		t.Fatalf("in this network namespace: %v, %v", there, err)
 	}
 	if there, err := InNetwork(pid, another); err != nil || there != Absent {
@@ -156,8 +155,8 @@ func inCgroupsLikeThis(t *testing.T, pid int) {
 	}
 }
 
-// atOnce fails when f waits for arguments that do not come. It runs in virtual time: how slow the
-// machine is does not count.
+// atOnce fails when f waits for arguments that never come. It runs in virtual time, independent of
+// the machine's speed.
 func atOnce(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -169,7 +168,7 @@ func atOnce(t *testing.T, f func(t *testing.T)) {
 	})
 }
 
-// nowhere checks what is told of a process that has ended, or never was.
+// nowhere checks the answers about a process that has ended or never existed.
 func nowhere(t *testing.T, pid int) {
 	t.Helper()
 	atOnce(t, func(t *testing.T) {
@@ -184,14 +183,14 @@ func nowhere(t *testing.T, pid int) {
 		t.Errorf("in this network namespace: %v, %v", there, err)
 	}
 	if _, err := Read(pid); err == nil {
-		return // nobody has waited for it
+		return // it is a zombie
 	}
 	if lines, err := Cgroups(pid); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("cgroups %q, %v", lines, err)
 	}
 }
 
-// A thread that is ending tells nothing any more, and its arguments are not waited for.
+// An ending thread has no data any more, and its arguments are not awaited.
 func TestAlive(t *testing.T) {
 	for flags, want := range map[string]error{"4194304": nil, "4194308": fs.ErrNotExist} {
 		dir := t.TempDir()
@@ -205,7 +204,7 @@ func TestAlive(t *testing.T) {
 	}
 }
 
-// A kernel thread has no arguments, and none are waited for.
+// A kernel thread has no arguments, and they are not awaited.
 func TestArgsOfKernelThreads(t *testing.T) {
 	s, err := Read(2)
 	if err != nil || s.flags&flagKernelThread == 0 {
@@ -275,8 +274,8 @@ func waitForInput() {
 	os.Exit(0)
 }
 
-// startAnew starts the program in its own process so many times, as a server does that has healed,
-// by a thread that is not the first, with many others beside it.
+// startAnew executes the program again in its own process a number of times, as a server that has
+// healed does. It does so on a thread that is not the first, beside many others.
 func startAnew(times int) {
 	next := strconv.Itoa(times - 1)
 	if times == 1 {
@@ -301,17 +300,17 @@ func startAnew(times int) {
 	select {}
 }
 
-// play starts the test's program in a role. said receives its first line. end ends it, and checks
-// what is told of it then.
+// play starts the test's program in a role. said receives its first line. end ends it and checks
+// the answers about it then.
 func play(t *testing.T, role string) (cmd *exec.Cmd, said <-chan string, end func()) {
-	// More than a page of arguments: the kernel gives them in parts to who asks for them in parts.
+	// More than a page of arguments: the kernel returns them in the parts that a reader asks for.
 	cmd = exec.Command(os.Args[0], slices.Repeat([]string{"an argument of some length"}, 600)...)
 	cmd.Env = append(os.Environ(), roleVariable+"="+role)
 	stdin, said := child.Start(t, cmd, cmd.Start)
 	return cmd, said, func() {
 		stdin.Close()
 		pid := cmd.Process.Pid
-		await.True(t, "the process ends", func() bool { // nobody has waited for it yet
+		await.True(t, "the process ends", func() bool { // it is a zombie
 			s, err := Read(pid)
 			return err == nil && !s.Runs()
 		})
@@ -322,8 +321,7 @@ func play(t *testing.T, role string) (cmd *exec.Cmd, said <-chan string, end fun
 	}
 }
 
-// TestExec: a process that starts again in its own process lives all the time, and has its
-// arguments.
+// TestExec: a process that executes itself again runs all the time, and has its arguments.
 func TestExec(t *testing.T) {
 	execs := 200
 	if testing.Short() {
@@ -352,7 +350,7 @@ func TestExec(t *testing.T) {
 	t.Logf("%d looks at %d execs", looks, execs)
 }
 
-// A process that has removed its arguments has none, and none are waited for.
+// A process that has removed its arguments has none, and they are not awaited.
 func TestRemovedArgs(t *testing.T) {
 	cmd, said, end := play(t, "bare")
 	defer end()
@@ -366,9 +364,8 @@ func TestRemovedArgs(t *testing.T) {
 	})
 }
 
-// A process of which one thread is in another network namespace than the rest visits both,
-// whichever thread it is.
-func TestVisits(t *testing.T) {
+// A process with one thread in another network namespace is partly in both, whichever thread it is.
+func TestPartial(t *testing.T) {
 	needs.Root(t, "that a process visits a network namespace")
 	cmd, said, end := play(t, "visitor")
 	defer end()
@@ -381,7 +378,7 @@ func TestVisits(t *testing.T) {
 		t.Fatal("its first thread is here")
 	}
 	for _, namespace := range []fs.FileInfo{first, namespaceOf(t, os.Getpid())} {
-		if there, err := InNetwork(pid, namespace); err != nil || there != Visits {
+		if there, err := InNetwork(pid, namespace); err != nil || there != Partial {
 			t.Errorf("in network namespace %d: %v, %v", namespace.Sys().(*syscall.Stat_t).Ino, there, err)
 		}
 	}

@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// mark stands where something was taken out.
+// mark replaces a removed secret.
 const mark = "[REDACTED]"
 
-// form is how a kind of secrets looks. Text without the hint, in lower case, has none of the kind:
-// looking for that costs a hundredth. What the pattern captures in its first group stays.
+// form is the pattern of a kind of secrets. A text without the hints, in lower case, has none of
+// the kind; that search takes a hundredth of the time. The first group of the pattern stays.
 type form struct {
 	hints   []string
 	pattern *regexp.Regexp
-	// may is a quick look for what is in nearly every text: without it there is none of the kind.
+	// may is a quick check for a kind whose hints are in nearly every text.
 	may func(text string) bool
 }
 
@@ -41,7 +41,7 @@ const (
 	base64Length         = 42
 )
 
-// mayHaveToken tells whether a point stands between as many letters and digits as in a bootstrap
+// mayHaveToken reports whether a point stands between as many letters and digits as in a bootstrap
 // token.
 func mayHaveToken(text string) bool {
 	return anywhere(text, '.', func(i int) bool {
@@ -49,13 +49,13 @@ func mayHaveToken(text string) bool {
 	})
 }
 
-// mayHaveBase64 tells whether an equals sign stands behind as many letters as in the base64 of a
+// mayHaveBase64 reports whether an equals sign stands behind as many letters as in the base64 of a
 // key.
 func mayHaveBase64(text string) bool {
 	return anywhere(text, '=', func(i int) bool { return i >= base64Length && all(text[i-base64Length:i], isBase64) })
 }
 
-// anywhere tells whether a byte of the text is at a place that fits.
+// anywhere reports whether the byte occurs at a place that fits.
 func anywhere(text string, what byte, fits func(place int) bool) bool {
 	for from := 0; ; {
 		i := strings.IndexByte(text[from:], what)
@@ -82,11 +82,10 @@ func isLower(b byte) bool { return 'a' <= b && b <= 'z' || '0' <= b && b <= '9' 
 
 func isBase64(b byte) bool { return isLower(b) || 'A' <= b && b <= 'Z' || b == '+' || b == '/' }
 
-// Redactor takes out the forms of secrets, and some that are known.
+// Redactor removes the forms of secrets, and known secrets.
 type Redactor struct{ known *strings.Replacer }
 
-// New returns a Redactor. Of the known secrets those shorter than eight bytes are not looked for:
-// they stand in any text.
+// New returns a Redactor. Known secrets below eight bytes are ignored: they occur in any text.
 func New(known ...string) *Redactor {
 	var pairs []string
 	known = slices.Clone(known)
@@ -123,8 +122,8 @@ func (r *Redactor) Text(text string) string {
 // pieceSize is about how long a piece of text is that is looked at.
 const pieceSize = 4 << 10
 
-// cut returns the beginning of the text, up to the end of a line, and whole if there may be a
-// private key in it, which has many lines.
+// cut returns the beginning of the text, up to the end of a line. A text that may have a private
+// key, which has many lines, stays whole.
 func cut(text string) string {
 	if len(text) <= pieceSize {
 		return text

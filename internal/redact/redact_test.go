@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// TestQuickLooks: text in which a quick look finds nothing has no secret of the kind, and text with
-// one is found, at any place.
+// TestQuickLooks: the quick check finds every secret of its kind, at any place in the text.
 func TestQuickLooks(t *testing.T) {
 	const letters = "aaaaabbbz09A+/=.. \n"
 	found := 0
@@ -17,7 +16,7 @@ func TestQuickLooks(t *testing.T) {
 		for range rand.IntN(60) {
 			text.WriteByte(letters[rand.IntN(len(letters))])
 		}
-		for range rand.IntN(3) { // what a secret consists of, or nearly
+		for range rand.IntN(3) { // the parts of a secret, or nearly
 			text.WriteString(strings.Repeat("x", 4+rand.IntN(4)) + "." + strings.Repeat("7", 14+rand.IntN(4)))
 			text.WriteString(strings.Repeat("Q", 40+rand.IntN(4)) + strings.Repeat("=", rand.IntN(3)))
 			text.WriteByte(letters[rand.IntN(len(letters))])
@@ -63,7 +62,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestOrdinaryTextStays: what an operator needs to read is left alone.
+// TestOrdinaryTextStays: text that an operator needs is left alone.
 func TestOrdinaryTextStays(t *testing.T) {
 	for _, text := range []string{
 		`time=2026-11-20T16:00:00.000Z level=INFO msg="this server leads" term=7 server=s1.0a1b2c3d`,

@@ -14,21 +14,20 @@ import (
 // Default is where a machine has its configuration.
 const Default = "/etc/resolv.conf"
 
-// behindStub is where systemd-resolved writes the servers that it asks itself.
+// behindStub is systemd-resolved's file of its upstream servers.
 const behindStub = "/run/systemd/resolve/resolv.conf"
 
-// Config is what a resolv.conf says.
+// Config is the content of a resolv.conf.
 type Config struct {
 	Nameservers []string
 	Searches    []string
 	Options     []string
 }
 
-// Read reads a file. One that does not exist says nothing: a machine without names has none to
-// give.
+// Read reads a file. A missing file gives an empty Config.
 //
-// Pods have a loopback of their own. Where Default names nothing but a stub there,
-// systemd-resolved's list of the servers behind it counts.
+// Pods have a loopback of their own. If Default has only a stub resolver on the loopback,
+// systemd-resolved's list of its upstream servers is used.
 func Read(path string) (Config, error) {
 	if path == Default {
 		return readBehind(path, behindStub)
@@ -47,8 +46,8 @@ func readBehind(usual, behind string) (Config, error) {
 	return c, nil
 }
 
-// OnLoopback tells whether there are servers, and all are on the loopback. Only the machine itself
-// reaches those.
+// OnLoopback reports whether there are servers, and all are on the loopback, where only the machine
+// itself reaches them.
 func OnLoopback(servers []string) bool {
 	return len(servers) > 0 && !slices.ContainsFunc(servers, func(server string) bool {
 		addr, err := netip.ParseAddr(server)

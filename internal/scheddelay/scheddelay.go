@@ -2,8 +2,8 @@
 // moment and wakes late had to wait for a CPU: of the machine, or of its own Go scheduler.
 //
 // A Meter keeps the delays of the last half minute. One late wake-up is no starvation, so Delay is
-// the third longest. A process that was stopped, or whose machine was, wakes very late and is not
-// starved either: a delay of more than Stopped is ignored.
+// the third longest. A process that was stopped, or whose machine was, wakes very late without
+// being starved: a delay of more than Stopped is ignored.
 package scheddelay
 
 import (
@@ -16,7 +16,7 @@ import (
 const (
 	// Every is how long the Meter sleeps between two samples.
 	Every = 100 * time.Millisecond
-	// Stopped is the delay from which on the process was stopped and not starved.
+	// Stopped is the least delay that means a stopped process, not a starved one.
 	Stopped = 5 * time.Second
 	// Remembered is how long a delay counts, to within one of the spans.
 	Remembered = spans * span

@@ -45,7 +45,7 @@ func TestDelayIsTheThirdLongest(t *testing.T) {
 				}
 				return delays[len(delays)-rank]
 			}
-			// A span ends as a whole, so what is in its first moments counts a little shorter.
+			// A span ends as a whole, so delays in its first moments count a little shorter.
 			got := m.window.delay(now)
 			if least, most := third(Remembered-span), third(Remembered+2*Stopped); got < least || got > most {
 				t.Fatalf("seed %d: %v, want %v to %v", seed, got, least, most)

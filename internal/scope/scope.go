@@ -1,6 +1,6 @@
 // Package scope resolves a list of names to resources. The names are those of a Kubernetes
-// EncryptionConfiguration: "secrets", "deployments.apps", and the wildcards "*." of the core group,
-// "*.apps" of a group, and "*.*".
+// EncryptionConfiguration: "secrets", "deployments.apps", and wildcards. The wildcards are "*." of
+// the core group, "*.apps" of a group, and "*.*".
 package scope
 
 import (
@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// All is the wildcard for all resources, and Core is that of the core group.
+// All is the wildcard for all resources, Core for the core group.
 const (
 	All  = "*.*"
 	Core = "*."

@@ -53,8 +53,8 @@ func (n *Notifier) Environ() []string {
 	return append(os.Environ(), variable+"="+n.socket)
 }
 
-// Starting has systemd wait for Ready for as long as this process lives, instead of for the unit's
-// TimeoutStartSec. It returns when Ready or Stopping was called, or ctx has ended.
+// Starting makes systemd wait for Ready while this process lives, instead of for the unit's
+// TimeoutStartSec. It returns after Ready or Stopping, or when ctx has ended.
 func (n *Notifier) Starting(ctx context.Context) {
 	if n == nil {
 		return
@@ -107,8 +107,7 @@ func (n *Notifier) Stopping() {
 	n.send("STOPPING=1\nSTATUS=stopping")
 }
 
-// Reloading reports that another program is about to take the place of this one. That one reports
-// Ready.
+// Reloading reports that another program is about to replace this one. That program reports Ready.
 func (n *Notifier) Reloading() {
 	if n == nil {
 		return

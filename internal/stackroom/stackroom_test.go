@@ -16,7 +16,7 @@ func descend(levels int) byte {
 	return frame[levels]
 }
 
-// moved tells whether the stack of a new goroutine moves when 20 KiB of it are used, after first.
+// moved reports whether the stack of a new goroutine moves when it uses 20 KiB after first.
 func moved(first func()) bool {
 	result := make(chan bool)
 	go func() {

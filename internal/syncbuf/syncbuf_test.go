@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestBuffer: what many write is there, each piece whole, whoever reads meanwhile.
+// TestBuffer: concurrent writes are all kept, each whole, beside concurrent reads.
 func TestBuffer(t *testing.T) {
 	var b Buffer
 	var writing sync.WaitGroup

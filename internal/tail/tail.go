@@ -1,5 +1,5 @@
-// Package tail keeps the end of a program's output, such as its log, in a bounded piece of memory,
-// so that it can be shown on demand if the log itself is out of reach.
+// Package tail keeps the end of a program's output, such as its log, in bounded memory. It can be
+// shown when the log itself is out of reach.
 package tail
 
 import (
@@ -13,7 +13,7 @@ type Buffer struct {
 	mu    sync.Mutex
 	ring  []byte
 	next  int  // where the next byte goes
-	whole bool // the ring was filled once, so that what is behind next is older
+	whole bool // the ring was filled once: older data follow next
 }
 
 // New returns a Buffer for at most size bytes. The memory is taken as it is needed.
@@ -43,7 +43,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Bytes returns what is kept, oldest first. It begins with a whole line unless a single one is
+// Bytes returns the kept output, oldest first. It begins with a whole line unless a single line is
 // longer than the buffer.
 func (b *Buffer) Bytes() []byte {
 	b.mu.Lock()

@@ -1,6 +1,5 @@
-// Package terminal formats output for people: text that fits the width of their terminal, in
-// colours if it shows any, in tables that drop the least important columns, and numbers with their
-// nouns.
+// Package terminal formats output for people. Text fits the width of their terminal, in colours if
+// it shows any. Tables drop the least important columns. Numbers have their nouns.
 package terminal
 
 import (
@@ -12,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Screen is what a command writes for people: how wide it is, and whether it shows colours.
+// Screen is the output of a command: its width, and whether it shows colours.
 type Screen struct {
 	Width  int // 0: as wide as it takes, as for a file or a pipe
 	Height int
 	Colour bool
 }
 
-// Of looks at what a command writes to.
+// Of returns the screen of a command's output.
 func Of(out io.Writer) Screen {
 	file, ok := out.(*os.File)
 	if !ok {
@@ -32,7 +31,7 @@ func Of(out io.Writer) Screen {
 	return Screen{Width: int(size.Col), Height: int(size.Row), Colour: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
-// IsTerminal tells whether people look at it.
+// IsTerminal reports whether the output is a terminal.
 func (s Screen) IsTerminal() bool { return s.Width > 0 }
 
 // Style is the way in which a piece of text stands out.
@@ -55,8 +54,8 @@ func (s Screen) Paint(text string, how Style) string {
 	return "\x1b[" + string(how) + "m" + text + "\x1b[0m"
 }
 
-// Wrap breaks a text at spaces so that it fits behind an indent of so many columns. The first line
-// is not indented.
+// Wrap breaks a text at spaces so that it fits behind an indent in columns. The first line is not
+// indented.
 func (s Screen) Wrap(text string, indent int) string {
 	room := s.Width - indent
 	if s.Width == 0 || room < 20 {

@@ -45,7 +45,7 @@ func modern(name string) bool {
 // needed are the suites of which HTTP/2 demands one (RFC 9113, section 9.2.2).
 var needed = []string{"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}
 
-// Check returns what is wrong with the options.
+// Check returns an error about invalid options.
 func (o Options) Check() error {
 	version, err := o.version()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestOptions: what is wrong is named, with the flag and a way on; what is right holds.
+// TestOptions: an error names the invalid flag and a remedy; valid options take effect.
 func TestOptions(t *testing.T) {
 	for name, c := range map[string]struct {
 		args []string

@@ -8,25 +8,24 @@ import (
 	"time"
 )
 
-// again is how often it is said that something still fails.
+// again is the pause between two reports of a lasting failure.
 const again = time.Minute
 
-// Trouble is such a step. The zero value is none. It may be used by several at once.
+// Trouble is such a step. The zero value has no failure. It is safe for concurrent use.
 type Trouble struct {
 	mu      sync.Mutex
 	current Past
 	told    time.Time
 }
 
-// Past is what there is to tell of trouble that is over.
+// Past is a series of failures.
 type Past struct {
 	Since  time.Time // the first failure
 	Tries  int
 	Newest error // the last failure
 }
 
-// Failed notes a try that failed, and returns how many there are by now, and whether it is to be
-// told.
+// Failed records a failure. It returns the number of failures so far, and whether to log this one.
 func (t *Trouble) Failed(err error) (tries int, tell bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -42,7 +41,7 @@ func (t *Trouble) Failed(err error) (tries int, tell bool) {
 	return t.current.Tries, tell
 }
 
-// Over notes that it does not fail any more, and returns what there was; false when there was none.
+// Over ends the series and returns it; false when there was none.
 func (t *Trouble) Over() (Past, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package unpack is for tests that look into what a command has packed. It is not for the product:
-// it keeps all of an archive in memory, and trusts it.
+// Package unpack reads the archives of commands for tests. It is not for the product: it keeps all
+// of an archive in memory, and trusts it.
 package unpack
 
 import (

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// Number is a parsed version. The zero Number is that of the builds before the first release, which
-// reported a commit or nothing.
+// Number is a parsed version. The zero Number stands for builds before the first release, which
+// reported a commit or no version.
 type Number struct {
 	text   string
 	parsed *version.Version
@@ -48,8 +48,8 @@ func (m Minor) Compare(other Minor) int {
 }
 
 // Apart returns by how many lines m is above other: negative if it is below. The first line of a
-// major version follows the last one of the major version before, whose number nobody knows. So
-// lines of different major versions are apart by more than one, unless one is the first.
+// major version follows the last one of the major version before, whose number is unknown. So lines
+// of different major versions are more than one apart, unless one is the first.
 func (m Minor) Apart(other Minor) int {
 	if m.Major == other.Major {
 		return int(m.Minor) - int(other.Minor)

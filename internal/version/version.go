@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Release is the release that this source is, or is on the way to. It is raised with the first
-// change after a release. A build from a tag of that name is the release. Any other build is a
-// prerelease of it: builds know their minor version without tags.
+// Release is the release of this source, or the next one. It is raised with the first change after
+// a release. A build from a tag of that name is the release. Any other build is a prerelease of it:
+// builds know their minor version without tags.
 const Release = "v0.1.0"
 
 // Version of this build, a semantic version: v0.1.0, v0.1.0-rc.1, or v0.1.0-dev.SOURCE for a build
-// between releases. The linker sets it to the answer of `git describe` (see the Makefile). Without
-// that it comes from what the Go command recorded.
+// between releases. The linker sets it to the answer of `git describe` (see the Makefile).
+// Otherwise it comes from the Go command's build information.
 var Version string
 
 func init() {

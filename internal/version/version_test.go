@@ -7,8 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// TestOf: whatever a build is made from, its version is a semantic one, with which clients can
-// work, and of the source's line.
+// TestOf: any build has a semantic version of the source's line, which clients can parse.
 func TestOf(t *testing.T) {
 	for _, c := range []struct {
 		source, want string
@@ -46,8 +45,8 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestBeforeTheFirstRelease: builds that reported a commit are of the line before the first
-// release, and of one that has no version nothing else is known.
+// TestBeforeTheFirstRelease: a build that reported a commit is of the line before the first
+// release. Of a build without a version the line is unknown.
 func TestBeforeTheFirstRelease(t *testing.T) {
 	for _, reported := range []string{"", "dev", "v1.37.2+barque.0bca91a6", "v1.37.2+barque.0123456", "v1.37.2+barque.0554ce0d1e2f-dirty", "v1.37.2+barque.dev", "1.2.3"} {
 		if m := Parse(reported).Minor(); m != (Minor{}) {

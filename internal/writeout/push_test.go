@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestWhatTheDiskDoesNotTake: an error of the disk is told at once, since the sync at the end may
-// not tell it again. After a refusal the kernel is not asked again.
+// TestWhatTheDiskDoesNotTake: an error of the disk is returned at once, because the final sync may
+// not return it again. After a refusal the kernel is not asked again.
 func TestWhatTheDiskDoesNotTake(t *testing.T) {
 	for err, refused := range map[unix.Errno]bool{
 		unix.EIO: false, unix.ENOSPC: false, unix.EBADF: false,

@@ -1,9 +1,9 @@
-// Package writeout writes a large file without making those wait who sync other files on the disk.
+// Package writeout writes a large file without delaying other programs' syncs on the same disk.
 //
-// What a program writes stays in the kernel's memory for up to half a minute, or until it is
-// synced. If that is hundreds of megabytes then, the sync of another file, such as that of a log's
-// newest entry, comes after all of them: the journal of ext4 first writes the data of new blocks,
-// and the disk has a queue. A Writer lets the disk have each Step before it takes more.
+// Written data stay in the kernel's memory for up to half a minute, or until a sync. Hundreds of
+// megabytes of them delay the sync of another file, such as of a log's newest entry. The journal of
+// ext4 first writes the data of new blocks, and the disk has a queue. A Writer waits until the disk
+// has each Step before it takes more.
 package writeout
 
 import (
@@ -22,7 +22,7 @@ const Step = 1 << 20
 type Writer struct {
 	file    *os.File
 	written int64 // to the kernel
-	out     int64 // of them, those that the disk has
+	out     int64 // the bytes of these that the disk has
 	leaves  bool  // all to the sync of the file: the kernel writes no part of it out
 	err     error // the first one
 
@@ -32,8 +32,8 @@ type Writer struct {
 // New returns a Writer to the end of a file that is empty.
 func New(file *os.File) *Writer { return &Writer{file: file, writeOut: writeOut} }
 
-// Write returns when the disk has all but less than a Step of what was written. The file must still
-// be synced at its end: this writes no metadata, and leaves data in the disk's own cache. After an
+// Write returns when less than a Step of the written data is not on the disk. The file must still
+// be synced at its end: Write writes no metadata, and leaves data in the disk's own cache. After an
 // error it writes nothing more.
 func (w *Writer) Write(b []byte) (n int, err error) {
 	for len(b) > 0 && w.err == nil {
@@ -47,7 +47,7 @@ func (w *Writer) Write(b []byte) (n int, err error) {
 	return n, w.err
 }
 
-// push writes the newest Step out, and waits for it. A later sync may not tell its errors again.
+// push writes the newest Step out and waits for it. A later sync may not return its errors again.
 func (w *Writer) push() error {
 	if !w.leaves {
 		switch err := w.writeOut(w.file, w.out, w.written-w.out); {
@@ -61,8 +61,8 @@ func (w *Writer) push() error {
 	return nil
 }
 
-// refusals are the errors of a call that did nothing: of a kernel in user space, of a filter of
-// system calls, and of a file that is on no disk.
+// refusals are the errors of a system call without an effect. They come from a kernel in user
+// space, from a filter of system calls, and for a file that is not on a disk.
 var refusals = []error{unix.ENOSYS, unix.EPERM, unix.EOPNOTSUPP, unix.EINVAL, unix.ESPIPE}
 
 // writeOut returns when a part of a file is on its disk, or in the disk's own cache. Its errors are

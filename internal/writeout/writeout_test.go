@@ -68,7 +68,7 @@ func TestErrorsAreTold(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeWrittenOut is left to the sync at the end: that was enough without this package.
+// TestWhatCannotBeWrittenOut: the final sync writes such files, as it did without this package.
 func TestWhatCannotBeWrittenOut(t *testing.T) {
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {

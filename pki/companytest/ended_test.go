@@ -7,8 +7,8 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// TestACAThatHasEnded: a server with an operator's CA that has ended starts, as one with a built-in
-// CA does: else nobody could give it another one.
+// TestACAThatHasEnded: a server starts when an operator's CA has ended, as with a built-in CA.
+// Otherwise the CA could not be replaced.
 func TestACAThatHasEnded(t *testing.T) {
 	ca := NewRoot(t).Intermediate("Cluster CA", nil)
 	external, err := pki.ParseExternal(ca.Chain(), ca.KeyPEM(), time.Now())

@@ -17,7 +17,7 @@ import (
 
 // Cache is safe for concurrent use.
 //
-// The life of a pod in it:
+// The states of a pod in the cache:
 //
 //	            Assume            FinishBinding
 //	unknown ─────────────▶ assumed ──────────────▶ assumed with a deadline
@@ -83,7 +83,7 @@ func (c *Cache) Assume(p *framework.PodInfo) error {
 	return nil
 }
 
-// FinishBinding starts the time after which an assumed pod that no informer confirms is dropped.
+// FinishBinding starts the deadline after which an unconfirmed assumed pod is dropped.
 func (c *Cache) FinishBinding(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,8 +97,7 @@ func (c *Cache) FinishBinding(uid types.UID) {
 	}
 }
 
-// Forget drops a pod that is assumed. It reports whether it was: a pod that has been confirmed
-// meanwhile stays.
+// Forget drops an assumed pod. It reports whether the pod was assumed: a confirmed pod stays.
 func (c *Cache) Forget(uid types.UID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,8 +132,8 @@ func (c *Cache) Expire() []*v1.Pod {
 	return out
 }
 
-// AddPod counts a pod that an informer shows on a node, or updates it. An assumption of it is
-// over, right or wrong.
+// AddPod counts a pod on the node that an informer shows, or updates it. It ends an assumption
+// about the pod, right or wrong.
 func (c *Cache) AddPod(p *framework.PodInfo) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,7 +143,7 @@ func (c *Cache) AddPod(p *framework.PodInfo) {
 	c.add(&podState{info: p})
 }
 
-// RemovePod counts a pod out that no longer occupies its node.
+// RemovePod removes a pod that no longer occupies its node.
 func (c *Cache) RemovePod(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -205,8 +204,8 @@ func (c *Cache) SetNode(node *v1.Node) {
 	c.touch(e)
 }
 
-// RemoveNode removes a node. Pods on it stay counted until they are removed themselves, so that a
-// node that comes back is not taken for empty.
+// RemoveNode removes a node. Its pods stay counted until they are removed, so that the node is not
+// empty when it comes back.
 func (c *Cache) RemoveNode(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -274,7 +273,7 @@ func (c *Cache) Len() (nodes, pods, assumed int) {
 	return len(c.nodes), len(c.pods), len(c.assumed)
 }
 
-// NodeSummary is what a node has and gives.
+// NodeSummary has a node's allocatable resources and the requests of its pods.
 type NodeSummary struct {
 	Name                   string
 	Pods, Assumed          int

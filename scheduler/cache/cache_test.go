@@ -75,7 +75,7 @@ func TestAssumedPodLife(t *testing.T) {
 	if c.Assume(podOn("p", "b", 100)) == nil {
 		t.Error("a pod was assumed twice")
 	}
-	c.AddPod(podOn("p", "b", 100)) // somebody else was faster
+	c.AddPod(podOn("p", "b", 100)) // another writer was faster
 	check("confirmed elsewhere", 0, 100)
 	if c.Forget("p") {
 		t.Error("a confirmed pod was forgotten")
@@ -141,7 +141,7 @@ func TestListAlternatesZones(t *testing.T) {
 	}
 }
 
-// An incrementally updated snapshot must equal one made from nothing, whatever happened between.
+// An incrementally updated snapshot must equal a new one after any series of changes.
 func TestIncrementalSnapshotEqualsFullOne(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 1))

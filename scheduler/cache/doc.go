@@ -1,13 +1,13 @@
-// Package cache keeps the scheduler's view of the cluster: every node with the pods that occupy
-// it, including pods that are assumed, that is, decided but not yet seen as bound.
+// Package cache keeps the scheduler's view of the cluster: every node with its pods. Assumed pods
+// are included: their node is decided, and no informer has shown the binding yet.
 //
 // Invariants:
-//   - A pod is counted on exactly one node at a time, however informer events, Assume and Forget
-//     are interleaved.
-//   - An assumed pod is counted until it is confirmed by an informer event, forgotten, or expired
-//     after its binding was reported as finished.
-//   - Every change of a node stamps it with the next generation; a snapshot copies only the nodes
-//     whose stamp is newer than its own.
+//   - A pod is counted on exactly one node at a time, for any order of informer events, Assume and
+//     Forget.
+//   - An assumed pod is counted until an informer event confirms it, Forget drops it, or it expires
+//     after FinishBinding.
+//   - Every change of a node stamps it with the next generation. A snapshot copies only the nodes
+//     with a newer stamp than its own.
 //
 // It is not a source of truth for anything outside the scheduler.
 package cache

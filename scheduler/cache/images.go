@@ -7,8 +7,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// setImages keeps the index of images to nodes and builds the node's own view of its images.
-// How many other nodes have an image is as of now: that only steers a soft preference.
+// setImages keeps the index of images to nodes and builds the node's own view of its images. The
+// number of nodes with an image is not updated later: it only steers a soft preference.
 func (c *Cache) setImages(e *entry, old, node *v1.Node) {
 	if old != nil && node != nil && slices.EqualFunc(old.Status.Images, node.Status.Images, sameImage) {
 		return

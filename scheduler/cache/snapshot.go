@@ -17,7 +17,7 @@ type Snapshot struct {
 	generation, layout int64
 	byName             map[string]*framework.NodeInfo
 	list               []fwk.NodeInfo
-	// stale tells that the two lists below are older than the nodes.
+	// stale means that the two lists below are older than the nodes.
 	stale            bool
 	withAffinity     []fwk.NodeInfo
 	withAntiAffinity []fwk.NodeInfo
@@ -28,8 +28,8 @@ var _ fwk.NodeInfoLister = (*Snapshot)(nil)
 // NewSnapshot returns an empty one.
 func NewSnapshot() *Snapshot { return &Snapshot{byName: map[string]*framework.NodeInfo{}, layout: -1} }
 
-// Update brings the snapshot up to the cache. Its cost is that of the nodes changed since the
-// last call.
+// Update brings the snapshot up to the cache. It copies only the nodes that changed since the last
+// call.
 func (c *Cache) Update(s *Snapshot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,9 +59,9 @@ func (c *Cache) Update(s *Snapshot) {
 	}
 }
 
-// relist orders the nodes so that any stretch of the list holds nodes of all zones evenly, which
-// is what makes a sample of a large cluster fair. Names settle the rest, so that the same cluster
-// always gives the same list.
+// relist orders the nodes so that every stretch of the list has nodes of all zones evenly. A sample
+// of a large cluster is then fair. Names settle the rest, so that the same cluster always gives the
+// same list.
 func (c *Cache) relist(s *Snapshot) {
 	zones := map[string][]string{}
 	for name, e := range c.nodes {

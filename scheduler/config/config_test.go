@@ -18,7 +18,7 @@ import (
 
 const head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 
-// apply reads a policy from what follows the head of a file.
+// apply reads a policy from body, behind the head of a file.
 func apply(t *testing.T, body string) (scheduler.Config, []string) {
 	t.Helper()
 	p, err := config.Parse([]byte(head + body))
@@ -146,7 +146,7 @@ profiles:
 	}
 }
 
-// TestExample: the file that users begin with is right.
+// TestExample: the example file for users is valid.
 func TestExample(t *testing.T) {
 	p, err := config.Load(filepath.Join("..", "..", "examples", "scheduling-policy.yaml"))
 	if err != nil || len(p.Notes) > 0 {
@@ -154,7 +154,7 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// TestWrongFiles: each fault is told with its field.
+// TestWrongFiles: each fault is reported with its field.
 func TestWrongFiles(t *testing.T) {
 	profile := func(body string) string { return head + "profiles:\n- " + body }
 	args := func(plugin, args string) string {

@@ -9,13 +9,13 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 )
 
-// setDefaults fills in what kube-scheduler would, but for what is ignored here and for parallelism,
-// which fits this machine when the file leaves it open.
+// setDefaults fills in kube-scheduler's defaults. It leaves out ignored fields, and parallelism,
+// whose default fits this machine.
 func setDefaults(c *configv1.KubeSchedulerConfiguration) {
 	if len(c.Profiles) == 0 {
 		c.Profiles = []configv1.KubeSchedulerProfile{{}}
 	}
-	// Several profiles must say which is which.
+	// Several profiles must have names.
 	if len(c.Profiles) == 1 {
 		setDefault(&c.Profiles[0].SchedulerName, v1.DefaultSchedulerName)
 	}

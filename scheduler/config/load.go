@@ -25,14 +25,14 @@ import (
 
 // Policy is a scheduling policy that is complete and valid. The zero value changes nothing.
 type Policy struct {
-	// Notes tell what of the file has no effect, a sentence each.
+	// Notes name the settings without an effect, a sentence each.
 	Notes []string
 
 	source   *configv1.KubeSchedulerConfiguration
 	profiles []framework.Spec
 }
 
-// Load reads a file. The error has all that is wrong with it, by field; it is for users.
+// Load reads a file. The error lists all faults by field; it is for users.
 func Load(file string) (*Policy, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -66,8 +66,8 @@ func Parse(text []byte) (*Policy, error) {
 	return p, nil
 }
 
-// Apply changes what the file says, and what it leaves open to kube-scheduler's defaults. Settings
-// of this machine, as on how many goroutines work is spread, stay where the file is silent.
+// Apply changes the settings of the file, and sets kube-scheduler's defaults for the others.
+// Settings of this machine, such as the number of goroutines, stay unless the file has them.
 func (p *Policy) Apply(c *scheduler.Config) {
 	if p == nil || p.source == nil {
 		return
@@ -117,8 +117,8 @@ func problems(list field.ErrorList) error {
 	return errors.New("it has several faults:" + strings.Join(lines, ""))
 }
 
-// try builds everything once, with a client that nothing is asked of, and drops it: what only a
-// plugin knows about its arguments or its extension points is found before the server starts.
+// try builds everything once and drops it, with a client that makes no calls. Faults that only a
+// plugin can find in its arguments or extension points are so found before the server starts.
 func (p *Policy) try(registry framework.Registry) error {
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: "https://nobody.invalid"})
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 )
 
-// ignored lists what the file sets and nothing here reads. It must see the file before the defaults
-// are filled in.
+// ignored lists the settings of the file that nothing here reads. It must see the file before the
+// defaults are filled in.
 func ignored(c *configv1.KubeSchedulerConfiguration) []string {
 	var notes []string
 	note := func(set bool, path, why string) {
@@ -36,7 +36,7 @@ func ignored(c *configv1.KubeSchedulerConfiguration) []string {
 			{"placementScore", p.PlacementScore, whyNoGroups},
 			{"podGroupPostFilter", p.PodGroupPostFilter, whyNoGroups},
 		} {
-			// Plugins that are to run there are refused; only what is taken away has no effect.
+			// A plugin that is enabled there is refused; a disabled one has no effect.
 			note(len(point.set.Disabled) > 0, path.Child(point.name, "disabled").String(), point.why)
 		}
 	}

@@ -23,10 +23,10 @@ var upstreamOnly = sets.New(
 // removed are plugins that kube-scheduler had before this version of its configuration.
 var removed = sets.New("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits")
 
-// builder turns the profiles of a file into specs and collects what is wrong with them.
+// builder turns the profiles of a file into specs and collects their faults.
 type builder struct {
 	registry framework.Registry
-	// unchecked are extended resources that extenders look after, in every profile.
+	// unchecked are extended resources that extenders manage, in every profile.
 	unchecked []string
 	notes     []string
 	errs      field.ErrorList
@@ -42,7 +42,7 @@ func specs(c *configv1.KubeSchedulerConfiguration, registry framework.Registry) 
 	return out, b.notes, b.errs
 }
 
-// ignoredResources returns the resources that extenders keep the scheduler from looking at.
+// ignoredResources returns the resources that the scheduler leaves to extenders.
 func ignoredResources(extenders []configv1.Extender) []string {
 	var out []string
 	for _, e := range extenders {
@@ -109,8 +109,8 @@ func unservedPoints(p *configv1.Plugins) map[string]configv1.PluginSet {
 	}
 }
 
-// merge puts a user's set over the plugins that run by default. Those that the user configures anew
-// keep their place; others follow in the user's order.
+// merge applies a user's set to the default plugins. A plugin that the user configures again keeps
+// its place. Other plugins follow in the user's order.
 func merge(defaults []framework.Enabled, user configv1.PluginSet) []framework.Enabled {
 	disabled := sets.New(names(user.Disabled)...)
 	mine := enabled(user.Enabled)
@@ -160,7 +160,7 @@ func names(list []configv1.Plugin) []string {
 
 func (b *builder) wrong(err *field.Error) { b.errs = append(b.errs, err) }
 
-// checkSet looks at the plugins of one extension point.
+// checkSet validates the plugins of one extension point.
 func (b *builder) checkSet(path *field.Path, set configv1.PluginSet) {
 	seen := sets.New[string]()
 	for i, p := range set.Enabled {
@@ -198,8 +198,8 @@ func (b *builder) unknown(path *field.Path, name string) *field.Error {
 	return field.Invalid(path, name, what+"; it has "+strings.Join(slices.Sorted(maps.Keys(b.registry)), ", "))
 }
 
-// args returns the arguments by plugin, with what extenders look after taken out of the scheduler's
-// hands.
+// args returns the arguments by plugin. Those of NodeResourcesFit ignore the resources that
+// extenders manage.
 func (b *builder) args(path *field.Path, list []configv1.PluginConfig) map[string]runtime.Object {
 	out := map[string]runtime.Object{}
 	for i, p := range list {
@@ -240,7 +240,7 @@ func withoutResources(args runtime.Object, resources []string) runtime.Object {
 	return fit
 }
 
-// validateQueueSort wants one order of the queue, because there is one queue.
+// validateQueueSort requires one order of the queue, because there is one queue.
 func validateQueueSort(path *field.Path, profiles []configv1.KubeSchedulerProfile) (errs field.ErrorList) {
 	sorts := func(i int) configv1.PluginSet {
 		if p := profiles[i].Plugins; p != nil {

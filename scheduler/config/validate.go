@@ -20,7 +20,7 @@ import (
 	"github.com/barque/barque/scheduler/framework"
 )
 
-// validate looks at all but the plugins, which the builder of profiles does.
+// validate checks all settings but the plugins, which the builder of profiles checks.
 func validate(c *configv1.KubeSchedulerConfiguration) (errs field.ErrorList) {
 	if c.Parallelism != nil && *c.Parallelism <= 0 {
 		errs = append(errs, field.Invalid(field.NewPath("parallelism"), *c.Parallelism, "should be an integer value greater than zero"))
@@ -109,7 +109,7 @@ func validateExtendedResource(path *field.Path, name string) (errs field.ErrorLi
 	return errs
 }
 
-// validateArgs looks at the arguments of a plugin, with defaults filled in.
+// validateArgs checks the arguments of a plugin, with defaults filled in.
 func validateArgs(path *field.Path, args runtime.Object) field.ErrorList {
 	switch a := args.(type) {
 	case *configv1.DefaultPreemptionArgs:
@@ -172,7 +172,7 @@ func validateAddedAffinity(path *field.Path, a *v1.NodeAffinity) (errs field.Err
 	return errs
 }
 
-// fieldErrors takes apart an error that may have several about fields in it.
+// fieldErrors splits an error that may join several errors about fields.
 func fieldErrors(path *field.Path, err error) (errs field.ErrorList) {
 	if err == nil {
 		return nil

@@ -1,6 +1,6 @@
-// Package devices is what the scheduler knows of dynamic resources in one leadership term: the
-// claims and what they have taken, the classes, and the devices that drivers offer, with the taints
-// that rules put on them.
+// Package devices is the scheduler's view of dynamic resources (DRA) in one leadership term. It has
+// the claims with their allocations, the classes, and the devices that drivers publish, with the
+// taints of rules.
 //
 // It decides nothing; plugin DynamicResources does, with the allocator of
 // k8s.io/dynamic-resource-allocation.
@@ -25,8 +25,7 @@ import (
 type Devices struct {
 	Claims  *Ledger
 	Classes Classes
-	// ByResource finds the class that stands for an extended resource. Its events come through
-	// Class.
+	// ByResource finds the class for an extended resource. Class receives its events.
 	ByResource *extendedresourcecache.ExtendedResourceCache
 
 	informers resourceinformers.Interface
@@ -44,7 +43,7 @@ func (c Classes) Get(name string) (*resourcev1.DeviceClass, error) { return c.li
 // List returns all.
 func (c Classes) List() ([]*resourcev1.DeviceClass, error) { return c.lister.List(labels.Everything()) }
 
-// Request asks for the informers, which must happen before they start.
+// Request requests the informers, before they start.
 func Request(informers resourceinformers.Interface) {
 	informers.ResourceClaims().Informer()
 	informers.DeviceClasses().Informer()
@@ -62,8 +61,8 @@ func New(informers resourceinformers.Interface) *Devices {
 	}
 }
 
-// Start begins to follow the slices that drivers publish, and the rules that taint their devices.
-// changed is called when a slice has come, or has changed. Stop must be called in the end.
+// Start follows the drivers' slices, and the rules that taint their devices. changed receives new
+// and changed slices. Stop must be called in the end.
 func (d *Devices) Start(ctx context.Context, client kubernetes.Interface, changed cache.ResourceEventHandler) (cache.InformerSynced, error) {
 	t, err := tracker.StartTracker(ctx, tracker.Options{
 		EnableDeviceTaintRules:   true,
@@ -82,7 +81,7 @@ func (d *Devices) Start(ctx context.Context, client kubernetes.Interface, change
 	return t.HasSynced, nil
 }
 
-// Stop ends what Start began.
+// Stop ends the goroutines of Start.
 func (d *Devices) Stop() {
 	if d.slices != nil {
 		d.slices.Stop()
@@ -97,8 +96,8 @@ func (d *Devices) Slices() ([]*resourcev1.ResourceSlice, error) {
 	return d.slices.ListPatchedResourceSlices()
 }
 
-// again is an informer that can be given an index which it has: each term's tracker adds the same
-// one, and informers live longer than terms.
+// again is an informer that accepts an index again: each term's tracker adds the same one, and
+// informers outlast terms.
 type again struct {
 	resourceinformers.TypedResourceSliceInformer
 }

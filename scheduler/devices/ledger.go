@@ -15,8 +15,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured"
 )
 
-// Ledger knows every ResourceClaim, and which devices are taken by which. It is safe for concurrent
-// use.
+// Ledger has every ResourceClaim and the devices allocated to it. It is safe for concurrent use.
 //
 // A claim's allocation is decided in the scheduling cycle and written beside it. Between the two it
 // is pending, and its devices count as taken:
@@ -32,8 +31,7 @@ type Ledger struct {
 	changed chan struct{}
 }
 
-// entry is one claim: as the informer shows it, and as our own write has left it when that is
-// newer.
+// entry is one claim: as the informer shows it, and as our own write left it when that is newer.
 type entry struct {
 	shown, written *resourcev1.ResourceClaim
 }
@@ -45,7 +43,7 @@ func (e *entry) latest() *resourcev1.ResourceClaim {
 	return e.shown
 }
 
-// devices is what claims take of devices.
+// devices are the devices, and parts of devices, that claims occupy.
 type devices struct {
 	whole    sets.Set[structured.DeviceID]
 	shares   sets.Set[structured.SharedDeviceID]
@@ -70,7 +68,7 @@ func keyOf(claim *resourcev1.ResourceClaim) types.NamespacedName {
 	return types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}
 }
 
-// Show notes a claim as the informer has it.
+// Show records the informer's version of a claim.
 func (l *Ledger) Show(claim *resourcev1.ResourceClaim) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,7 +87,7 @@ func (l *Ledger) Show(claim *resourcev1.ResourceClaim) {
 	l.notify()
 }
 
-// Remove forgets a claim that is gone.
+// Remove drops a deleted claim.
 func (l *Ledger) Remove(claim *resourcev1.ResourceClaim) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,8 +137,8 @@ func (l *Ledger) Changed() <-chan struct{} {
 	return l.changed
 }
 
-// Pend notes an allocation that is about to be written. It fails when the claim is being allocated
-// for another pod, or has been.
+// Pend records an allocation that is about to be written. It fails when another pod's allocation of
+// the claim is pending or written.
 func (l *Ledger) Pend(allocated *resourcev1.ResourceClaim) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -154,22 +152,22 @@ func (l *Ledger) Pend(allocated *resourcev1.ResourceClaim) error {
 	return nil
 }
 
-// Pending tells whether an allocation of the claim is about to be written.
+// Pending reports whether an allocation of the claim is about to be written.
 func (l *Ledger) Pending(claim types.UID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.pending[claim] != nil
 }
 
-// Drop ends what Pend began, without a write.
+// Drop ends a pending allocation without a write.
 func (l *Ledger) Drop(claim types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.pending, claim)
 }
 
-// Write notes a claim as the API has answered to our own write. A claim that the informer does not
-// show (any more, or not yet) is left alone, and known is false.
+// Write records the API's answer to our own write of a claim. known is false, and nothing changes,
+// when the informer does not show the claim.
 func (l *Ledger) Write(claim *resourcev1.ResourceClaim) (known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -185,14 +183,13 @@ func (l *Ledger) Write(claim *resourcev1.ResourceClaim) (known bool) {
 	return true
 }
 
-// State returns what is taken now, allocations that are about to be written included. The caller
-// owns the result.
+// State returns the allocated devices, pending allocations included. The caller owns the result.
 func (l *Ledger) State() structured.AllocatedState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := devices{l.taken.whole.Clone(), l.taken.shares.Clone(), l.taken.consumed.Clone()}
 	for uid, claim := range l.pending {
-		// Between Write and Drop an allocation is in both places.
+		// Between Write and Drop an allocation is in both maps.
 		if e := l.claims[keyOf(claim)]; e == nil || e.latest().UID != uid || e.latest().Status.Allocation == nil {
 			now.add(claim)
 		}
@@ -222,8 +219,8 @@ func newer(a, b *resourcev1.ResourceClaim) bool {
 	return err == nil && c > 0
 }
 
-// add counts the devices of a claim. Devices of administrative access are used by others, too, so
-// that nothing of them is taken.
+// add counts the devices of a claim. Administrative access takes no device from others, so its
+// devices do not count.
 func (d *devices) add(claim *resourcev1.ResourceClaim) {
 	eachDevice(claim, func(id structured.DeviceID, r *resourcev1.DeviceRequestAllocationResult) {
 		if r.ShareID == nil {

@@ -48,7 +48,7 @@ func TestLedgerCountsWhatIsAboutToBeWritten(t *testing.T) {
 	l.Drop("uid-c")
 	taken(false)
 
-	// Written, and the informer is behind: what it still shows does not free the device.
+	// The claim is written and the informer is behind: its older version does not free the device.
 	if err := l.Pend(claimOf("c", "1", "x")); err != nil {
 		t.Fatal(err)
 	}
@@ -99,8 +99,8 @@ func TestLedgerShares(t *testing.T) {
 	}
 }
 
-// TestLedgerAgainstAModel: after any order of events, what is taken is what the newest versions of
-// the claims say, and what is pending.
+// TestLedgerAgainstAModel: after any order of events, the devices of the claims' newest versions
+// and of pending allocations are taken.
 func TestLedgerAgainstAModel(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 0))

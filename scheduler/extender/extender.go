@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// defaultTimeout is how long a call may take when the configuration does not say.
+	// defaultTimeout bounds a call of an extender whose configuration has no time-out.
 	defaultTimeout = 5 * time.Second
 	// maxAnswer, in bytes, has room for all Nodes of a large cluster.
 	maxAnswer = 256 << 20
@@ -34,7 +34,7 @@ type extender struct {
 	managed sets.Set[string]
 }
 
-// newExtender fails when the TLS configuration cannot be used, such as a file that is not there.
+// newExtender fails when the TLS configuration cannot be used, such as for a missing file.
 func newExtender(c configv1.Extender) (*extender, error) {
 	transport, err := newTransport(&c)
 	if err != nil {
@@ -70,7 +70,7 @@ func newTransport(c *configv1.Extender) (*http.Transport, error) {
 	return utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: tls}), nil
 }
 
-// unverified tells whether the server's certificate is not looked at: with enableHTTPS alone it is
+// unverified reports whether the server's certificate is not verified. With enableHTTPS alone it is
 // not, as in kube-scheduler.
 func unverified(c *configv1.Extender) bool {
 	t := c.TLSConfig
@@ -79,8 +79,8 @@ func unverified(c *configv1.Extender) bool {
 
 func (e *extender) String() string { return fmt.Sprintf("extender %s", e.config.URLPrefix) }
 
-// interested tells whether the extender is asked about a pod: it looks after no resource in
-// particular, or after one that the pod uses.
+// interested reports whether the extender is called for a pod: it manages no resources, or one that
+// the pod uses.
 func (e *extender) interested(pod *v1.Pod) bool {
 	return e.managed.Len() == 0 || e.manages(pod.Spec.Containers) || e.manages(pod.Spec.InitContainers)
 }
@@ -124,7 +124,7 @@ func (e *extender) call(ctx context.Context, verb string, args, result any) erro
 	return nil
 }
 
-// about is the question about a pod and nodes, by name for an extender that knows the nodes.
+// about returns the request for a pod and nodes; an extender that caches nodes gets their names.
 func (e *extender) about(pod *v1.Pod, nodes []fwk.NodeInfo) *extenderv1.ExtenderArgs {
 	args := &extenderv1.ExtenderArgs{Pod: pod}
 	if e.config.NodeCacheCapable {
@@ -142,7 +142,7 @@ func (e *extender) about(pod *v1.Pod, nodes []fwk.NodeInfo) *extenderv1.Extender
 	return args
 }
 
-// filter returns the nodes that the extender takes, in their order here, and its answer.
+// filter returns the nodes that the extender accepts, in their order here, and its answer.
 func (e *extender) filter(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo) ([]fwk.NodeInfo, *extenderv1.ExtenderFilterResult, error) {
 	var answer extenderv1.ExtenderFilterResult
 	if err := e.call(ctx, e.config.FilterVerb, e.about(pod, nodes), &answer); err != nil {

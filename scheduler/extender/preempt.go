@@ -11,8 +11,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// Preempt asks the extenders which of the nodes with victims may be freed, one after the other,
-// each about what is left. They may take other victims on a node.
+// Preempt asks the extenders in turn which nodes with victims may be freed; each sees only the
+// nodes that are left. An extender may choose other victims on a node.
 func (s *Set) Preempt(ctx context.Context, pod *v1.Pod, victims map[string]*extenderv1.Victims, nodes fwk.NodeInfoLister) (map[string]*extenderv1.Victims, error) {
 	for _, e := range s.asked(pod, func(c *configv1.Extender) string { return c.PreemptVerb }) {
 		if len(victims) == 0 {

@@ -16,15 +16,15 @@ import (
 	"github.com/barque/barque/scheduler/framework"
 )
 
-// Set is all extenders, which all profiles share. The ignorable ones are asked last. A nil Set has
-// none.
+// Set has all extenders; all profiles share them. Ignorable extenders are called last. A nil Set
+// has none.
 type Set struct {
 	list []*extender
 	log  *slog.Logger
 }
 
-// New returns the extenders of a configuration that is valid. The error names the field of the one
-// whose TLS configuration cannot be used.
+// New returns the extenders of a valid configuration. An error names the field of an unusable TLS
+// configuration.
 func New(list []configv1.Extender, log *slog.Logger) (*Set, error) {
 	s := &Set{log: log}
 	for i, c := range list {
@@ -47,7 +47,7 @@ func New(list []configv1.Extender, log *slog.Logger) (*Set, error) {
 	return s, nil
 }
 
-// Notes tell which extenders are not protected as one might think, by their place in the list.
+// Notes lists extenders whose TLS protects less than expected, by their place in the list.
 func Notes(list []configv1.Extender) (notes []string) {
 	for i := range list {
 		if e := &list[i]; unverified(e) && (e.TLSConfig == nil || !e.TLSConfig.Insecure) {
@@ -71,16 +71,15 @@ func (s *Set) asked(pod *v1.Pod, verb func(*configv1.Extender) string) []*extend
 	return out
 }
 
-// Chooses tells whether any extender filters or scores, so that it matters how many nodes are
-// found.
+// Chooses reports whether any extender filters or scores. Then the number of nodes found matters.
 func (s *Set) Chooses() bool {
 	return s != nil && slices.ContainsFunc(s.list, func(e *extender) bool {
 		return e.config.FilterVerb != "" || e.config.PrioritizeVerb != ""
 	})
 }
 
-// Filter returns those of nodes that all extenders take, one after the other, and notes in fit why
-// others fell out. The error is of an extender that is not ignorable.
+// Filter returns the nodes that all extenders accept, asked in turn. It adds the others' reasons to
+// fit. The error is of an extender that is not ignorable.
 func (s *Set) Filter(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo, fit *framework.FitError) ([]fwk.NodeInfo, error) {
 	for _, e := range s.asked(pod, func(c *configv1.Extender) string { return c.FilterVerb }) {
 		if len(nodes) == 0 {
@@ -120,7 +119,7 @@ func reject(fit *framework.FitError, e *extender, nodes, taken []fwk.NodeInfo, a
 	}
 }
 
-// skips tells whether an error of an extender does not count.
+// skips reports whether an error of an extender is ignored.
 func (s *Set) skips(e *extender, pod *v1.Pod, err error) bool {
 	if e.config.Ignorable {
 		s.log.Warn("an extender failed; going on without it", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
@@ -128,8 +127,8 @@ func (s *Set) skips(e *extender, pod *v1.Pod, err error) bool {
 	return e.config.Ignorable
 }
 
-// Score adds the extenders' scores to those of nodes, all extenders at a time. One that fails adds
-// nothing.
+// Score adds the extenders' scores to those of nodes. It calls all extenders at once; a failed call
+// adds nothing.
 func (s *Set) Score(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo, scores []int64) {
 	asked := s.asked(pod, func(c *configv1.Extender) string { return c.PrioritizeVerb })
 	if len(asked) == 0 {
@@ -140,7 +139,7 @@ func (s *Set) Score(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo, scor
 	for i, e := range asked {
 		wg.Go(func() {
 			if err := e.call(ctx, e.config.PrioritizeVerb, e.about(pod, nodes), &answers[i]); err != nil {
-				answers[i] = nil // half an answer may have been decoded
+				answers[i] = nil // the answer may be decoded in part
 				s.log.Warn("an extender gives no scores", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
 			}
 		})
@@ -159,8 +158,8 @@ func (s *Set) Score(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo, scor
 	}
 }
 
-// maxScore bounds what one extender adds to a node, far from an overflow of the sum: extenders may
-// give more than they should.
+// maxScore bounds the score of one extender for a node, far from an overflow of the sum. An
+// extender may exceed the protocol's maximum.
 const maxScore = 1 << 53
 
 func weighted(score, weight int64) int64 {
@@ -169,8 +168,8 @@ func weighted(score, weight int64) int64 {
 	return int64(max(min(product, maxScore), -maxScore))
 }
 
-// Bind lets the extender that binds write the binding. took is false when there is none for this
-// pod, or it failed and is ignorable.
+// Bind lets the extender that binds write the binding. took is false when no extender binds this
+// pod, or the extender failed and is ignorable.
 func (s *Set) Bind(ctx context.Context, pod *v1.Pod, node string) (took bool, err error) {
 	for _, e := range s.asked(pod, func(c *configv1.Extender) string { return c.BindVerb }) {
 		if err := e.bind(ctx, pod, node); err == nil || !s.skips(e, pod, err) {

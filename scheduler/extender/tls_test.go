@@ -17,7 +17,7 @@ import (
 	"github.com/barque/barque/scheduler/framework"
 )
 
-// TestTLS: an extender is believed by its certificate, unless the configuration says otherwise.
+// TestTLS: an extender's certificate is verified unless the configuration turns that off.
 func TestTLS(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if err := json.NewEncoder(w).Encode(extenderv1.ExtenderFilterResult{NodeNames: &[]string{"a"}}); err != nil {

@@ -20,7 +20,7 @@ type CycleState struct {
 
 var _ fwk.CycleState = (*CycleState)(nil)
 
-// NewCycleStateFor returns one that knows what is derived from the pod.
+// NewCycleStateFor returns a state with the data derived from the pod.
 func NewCycleStateFor(p *PodInfo) *CycleState {
 	c := &CycleState{}
 	c.Write(podInfoKey, p)
@@ -57,7 +57,7 @@ func (c *CycleState) SetParallelPreBindPlugins(p sets.Set[string]) { c.parallelP
 // ShouldSkipAllPostFilterPlugins is false.
 func (*CycleState) ShouldSkipAllPostFilterPlugins() bool { return false }
 
-// Read returns what was written under key, or fwk.ErrNotFound.
+// Read returns the value under key, or fwk.ErrNotFound.
 func (c *CycleState) Read(key fwk.StateKey) (fwk.StateData, error) {
 	if v, ok := c.data.Load(key); ok {
 		return v.(fwk.StateData), nil
@@ -112,8 +112,7 @@ const podInfoKey fwk.StateKey = "PodInfo"
 // Clone returns the same: a PodInfo does not change.
 func (p *PodInfo) Clone() fwk.StateData { return p }
 
-// PodInfoOf returns what is derived from the pod that the cycle is about, from the state when the
-// loop has put it there.
+// PodInfoOf returns the PodInfo of the cycle's pod. It takes it from the state, or derives it.
 func PodInfoOf(c fwk.CycleState, pod *v1.Pod) (*PodInfo, error) {
 	if p, ok := ReadState[*PodInfo](c, podInfoKey); ok {
 		return p, nil

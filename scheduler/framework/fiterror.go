@@ -9,20 +9,20 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// FitError is returned when a pod fits on no node. Its text is what users read in the pod's
-// condition and events.
+// FitError is returned when a pod fits on no node. Users read its text in the pod's condition and
+// events.
 type FitError struct {
 	// AllNodes is how many nodes there are.
 	AllNodes int
-	// Rejected holds the reason of each node that a filter has looked at.
+	// Rejected holds the reason of each node that a filter has rejected.
 	Rejected map[string]*fwk.Status
 	// Narrowed is the reason of all nodes that PreFilter excluded; nil when it excluded none.
 	Narrowed *fwk.Status
 	// PreFilter is set when PreFilter rejected the pod before any node was looked at.
 	PreFilter *fwk.Status
-	// Plugins are those that rejected it: only what they wait for can help.
+	// Plugins rejected the pod: only events that they wait for can help it.
 	Plugins sets.Set[string]
-	// Preemption is what the attempt to make room came to; "" when there was none.
+	// Preemption is the outcome of preemption; "" when there was no attempt.
 	Preemption string
 }
 

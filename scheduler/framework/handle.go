@@ -17,7 +17,7 @@ import (
 	"github.com/barque/barque/scheduler/devices"
 )
 
-// World is what the loop lends to every plugin for one leadership term.
+// World is the access that the loop gives every plugin for one leadership term.
 type World struct {
 	// Client is fenced by the term: it stops working when leadership ends.
 	Client    kubernetes.Interface
@@ -26,43 +26,43 @@ type World struct {
 	// decision, so not at PreBind, Bind, PostBind or Unreserve.
 	NodeInfos fwk.NodeInfoLister
 	Nominator *Nominator
-	// Devices is what is known of dynamic resources.
+	// Devices is the state of dynamic resources.
 	Devices  *devices.Devices
 	Logger   *slog.Logger
 	Parallel Parallel
-	// Evict removes a running pod to make room for another. It returns at once; the deletion goes
-	// on beside the loop. done gets the API's error when it is over, unless the term ends before.
+	// Evict removes a running pod to make room for another. It returns at once; the deletion runs
+	// outside the loop. done gets the API's error in the end, unless the term ends before.
 	Evict func(victim, preemptor *v1.Pod, done func(error))
 	// Victims observes how many pods each preemption evicts. It may be nil.
 	Victims prometheus.Observer
-	// Denominate takes its nominated node from a pod that waits, and has it tried again.
+	// Denominate removes the nominated node of a waiting pod, and retries the pod.
 	Denominate func(pod *v1.Pod)
-	// Wake has a pod that waits in the queue tried again after its back-off, though no event came.
+	// Wake retries a waiting pod after its back-off, without an event.
 	Wake func(uid types.UID)
-	// Ungate has a pod that PreEnqueue held back wait for events again, as one that was rejected.
+	// Ungate moves a pod that PreEnqueue held back to the rejected pods, which wait for events.
 	Ungate func(uid types.UID)
-	// Beside makes API calls about a pod beside the loop, after those that were given before.
+	// Beside makes API calls about a pod outside the loop, after its earlier calls.
 	Beside func(pod *v1.Pod, calls func())
-	// Event tells users what happened to a pod.
+	// Event writes an Event about a pod.
 	Event func(pod *v1.Pod, kind, reason, action, message string)
 	// Extenders is nil when there are none.
 	Extenders Extenders
 }
 
-// ExtenderName stands for all extenders among the plugins that rejected a pod. Nothing is known of
-// what changes their minds, so anything may.
+// ExtenderName stands for all extenders among the plugins that rejected a pod. Any event wakes such
+// a pod, because an extender's reasons are unknown.
 const ExtenderName = "Extender"
 
-// Extenders are servers of users that have a part in what plugins do.
+// Extenders are users' servers that take part in binding and preemption.
 type Extenders interface {
-	// Bind binds the pod, which names its node. took is false when a plugin must.
+	// Bind binds the pod to its node. took is false when a plugin must bind it.
 	Bind(ctx context.Context, pod *v1.Pod) (took bool, err error)
-	// Preempt returns those of the nodes with victims that may be freed, perhaps of other pods.
+	// Preempt returns the nodes that may be freed, perhaps with other victims.
 	Preempt(ctx context.Context, pod *v1.Pod, victims map[string]*extenderv1.Victims) (map[string]*extenderv1.Victims, error)
 }
 
-// Handle is what a plugin is built with: the world, and the profile that it becomes part of, so
-// that it can ask "what if" with the profile's other plugins.
+// Handle is the argument of a plugin's factory: the world, and the plugin's profile. With the
+// profile it can run the other plugins' filters on a changed node.
 type Handle struct {
 	World
 	// Args are the plugin's own, of the type that KubeSchedulerConfiguration has for it, with its
@@ -88,14 +88,14 @@ func (h *Handle) FilterWithNominated(ctx context.Context, state fwk.CycleState, 
 	return h.profile.FilterWithNominated(ctx, state, pod, node)
 }
 
-// AddPod tells the plugins' prefilter state that a pod is added to a copy of a node.
+// AddPod updates the plugins' prefilter state: a pod is added to a copy of a node.
 func (h *Handle) AddPod(ctx context.Context, state fwk.CycleState, pod *v1.Pod, add fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
 	return h.profile.simulate(state, func(x fwk.PreFilterExtensions) *fwk.Status {
 		return x.AddPod(ctx, state, pod, add, node)
 	})
 }
 
-// RemovePod tells the plugins' prefilter state that a pod is taken from a copy of a node.
+// RemovePod updates the plugins' prefilter state: a pod is removed from a copy of a node.
 func (h *Handle) RemovePod(ctx context.Context, state fwk.CycleState, pod *v1.Pod, remove fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
 	return h.profile.simulate(state, func(x fwk.PreFilterExtensions) *fwk.Status {
 		return x.RemovePod(ctx, state, pod, remove, node)

@@ -11,9 +11,9 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// NodeInfo is a node with the sums over the pods that occupy it. It is not safe for concurrent
-// change: the cache owns one set under its lock, a snapshot another set that only the scheduling
-// loop changes, between cycles.
+// NodeInfo is a node with the sums over its pods. It is not safe for concurrent change. The cache
+// owns one set under its lock; a snapshot has another set, which only the scheduling loop changes
+// between cycles.
 type NodeInfo struct {
 	node     *v1.Node
 	features nodedeclaredfeatures.FeatureSet
@@ -56,19 +56,19 @@ func (n *NodeInfo) GetPodsWithAffinity() []fwk.PodInfo { return n.withAffinity }
 // GetPodsWithRequiredAntiAffinity returns those with a required anti-affinity term.
 func (n *NodeInfo) GetPodsWithRequiredAntiAffinity() []fwk.PodInfo { return n.withAntiAffinity }
 
-// GetPodsWithRequiredNonHostScopedAntiAffinity is empty: the fast path that it serves is not used.
+// GetPodsWithRequiredNonHostScopedAntiAffinity is empty: its fast path is not used.
 func (n *NodeInfo) GetPodsWithRequiredNonHostScopedAntiAffinity() []fwk.PodInfo { return nil }
 
 // GetUsedPorts returns the host ports in use.
 func (n *NodeInfo) GetUsedPorts() fwk.HostPortInfo { return n.ports }
 
-// GetRequested returns the sum of what the pods ask for.
+// GetRequested returns the sum of the pods' requests.
 func (n *NodeInfo) GetRequested() fwk.Resource { return &n.requested }
 
-// GetNonZeroRequested returns the sum with defaults for containers that ask for nothing.
+// GetNonZeroRequested returns the sum with defaults for containers without requests.
 func (n *NodeInfo) GetNonZeroRequested() fwk.Resource { return &n.nonZero }
 
-// GetAllocatable returns what the node offers to pods.
+// GetAllocatable returns the node's allocatable resources.
 func (n *NodeInfo) GetAllocatable() fwk.Resource { return &n.allocatable }
 
 // GetImageStates returns the images on the node by name. NumNodes is as of this node's last update.
@@ -98,7 +98,7 @@ func (n *NodeInfo) SetNode(node *v1.Node) {
 // ForgetNode removes the node and keeps the pods.
 func (n *NodeInfo) ForgetNode() { n.node, n.allocatable, n.images = nil, Resource{}, nil }
 
-// AddPodInfo counts a pod in.
+// AddPodInfo adds a pod to the sums.
 func (n *NodeInfo) AddPodInfo(p fwk.PodInfo) {
 	n.pods = append(n.pods, p)
 	if hasAffinity(p) {
@@ -110,7 +110,7 @@ func (n *NodeInfo) AddPodInfo(p fwk.PodInfo) {
 	n.count(p, 1)
 }
 
-// RemovePod counts a pod out. It fails when the pod is not on the node.
+// RemovePod removes a pod from the sums. It fails when the pod is not on the node.
 func (n *NodeInfo) RemovePod(_ klog.Logger, pod *v1.Pod) error {
 	i := indexOf(n.pods, pod)
 	if i < 0 {
@@ -179,8 +179,8 @@ func (n *NodeInfo) String() string {
 	return fmt.Sprintf("node %q with %d pods, generation %d", n.name(), len(n.pods), n.generation)
 }
 
-// ForEachHostPort calls fn for each port of the host that the pod takes. Init containers that
-// restart always (sidecars) hold theirs as long as the pod runs.
+// ForEachHostPort calls fn for each host port of the pod. Sidecars (init containers that restart
+// always) have theirs as long as the pod runs.
 func ForEachHostPort(pod *v1.Pod, fn func(ip, protocol string, port int32)) {
 	visit := func(c *v1.Container) {
 		for _, p := range c.Ports {

@@ -11,10 +11,10 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// Nominator remembers which pods wait for which node to be freed for them by preemption, so that
-// pods of lower priority do not take the room meanwhile. It is safe for concurrent use.
+// Nominator has the pods for which preemption frees a node, and these nodes. Pods of lower priority
+// do not take the room meanwhile. It is safe for concurrent use.
 type Nominator struct {
-	// waiting is len(nodeOf), readable without the lock: nearly always nobody waits.
+	// waiting is len(nodeOf), readable without the lock: it is nearly always 0.
 	waiting atomic.Int64
 
 	mu     sync.RWMutex

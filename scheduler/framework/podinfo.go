@@ -10,8 +10,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// PodInfo is a pod with what the scheduler derives from it once: its requests and its parsed
-// affinity terms. It is immutable.
+// PodInfo is a pod with derived data: its requests and its parsed affinity terms. It is immutable.
 type PodInfo struct {
 	pod       *v1.Pod
 	resources fwk.PodResource
@@ -25,9 +24,9 @@ type PodInfo struct {
 
 var _ fwk.PodInfo = (*PodInfo)(nil)
 
-// NewPodInfo derives a PodInfo. The error tells that an affinity term does not parse; the PodInfo
-// is usable then, without the affinity terms of that kind, because a pod that already runs
-// occupies its node whatever its terms say.
+// NewPodInfo derives a PodInfo. The error is about affinity terms that do not parse. The PodInfo is
+// usable then, without the terms of that kind: a running pod occupies its node whatever its terms
+// say.
 func NewPodInfo(pod *v1.Pod) (*PodInfo, error) {
 	p := &PodInfo{pod: pod, resources: PodResource(pod)}
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
@@ -90,7 +89,7 @@ func (p *PodInfo) GetPreferredAntiAffinityTerms() []fwk.WeightedAffinityTerm {
 	return p.preferredAntiAffinity
 }
 
-// CalculateResource returns what the pod asks for.
+// CalculateResource returns the pod's requests.
 func (p *PodInfo) CalculateResource() fwk.PodResource { return p.resources }
 
 func (p *PodInfo) hasAffinity() bool {

@@ -113,7 +113,7 @@ func place[T fwk.Plugin](to *[]T, spec Spec, point Point, built map[string]fwk.P
 func (p *Profile) registerEvents(ctx context.Context, pl fwk.Plugin) error {
 	x, ok := pl.(fwk.EnqueueExtensions)
 	if !ok {
-		// Nothing is known of what helps, so anything may.
+		// The plugin registers no events, so any event may help.
 		p.events[pl.Name()] = anything()
 		return nil
 	}
@@ -140,16 +140,16 @@ func (p *Profile) PercentageOfNodesToScore(orElse int) int {
 	return orElse
 }
 
-// Scores tells whether any plugin scores nodes.
+// Scores reports whether any plugin scores nodes.
 func (p *Profile) Scores() bool { return len(p.score) > 0 }
 
-// Events returns, by plugin, what may help a pod that the plugin rejected.
+// Events returns, by plugin, the events that may help a pod it rejected.
 func (p *Profile) Events() map[string][]fwk.ClusterEventWithHint { return p.events }
 
 // Less orders the queue.
 func (p *Profile) Less(a, b fwk.QueuedEntityInfo) bool { return p.queueSort.Less(a, b) }
 
-// PreEnqueue tells whether the pod may be tried at all.
+// PreEnqueue returns why the pod must not be tried yet, nil if it may.
 func (p *Profile) PreEnqueue(ctx context.Context, pod *v1.Pod) *fwk.Status {
 	for _, pl := range p.preEnqueue {
 		if s := pl.PreEnqueue(ctx, pod); !s.IsSuccess() {
@@ -195,8 +195,8 @@ func (p *Profile) Filter(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	return nil
 }
 
-// FilterWithNominated is Filter that also keeps room for pods that wait for the node and are at
-// least as important. Because those may never come, the pod must fit with and without them.
+// FilterWithNominated is Filter with room kept for pods that wait for the node and are at least as
+// important. These may never come, so the pod must fit with and without them.
 func (p *Profile) FilterWithNominated(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node *NodeInfo) *fwk.Status {
 	waiting := p.nominees.On(node.Node().Name)
 	if len(waiting) > 0 {
@@ -238,8 +238,8 @@ func (p *Profile) simulate(state fwk.CycleState, do func(fwk.PreFilterExtensions
 	return nil
 }
 
-// PostFilter lets plugins make room for a pod that fits nowhere, until one has. It returns the node
-// to nominate, nil when the nomination is to stay as it is, and what the plugins have to say.
+// PostFilter lets plugins make room for a pod that fits nowhere, until one succeeds. It returns the
+// node to nominate and the plugins' messages. Without a node the nomination stays as it is.
 func (p *Profile) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, why fwk.NodeToStatusReader) (*fwk.NominatingInfo, *fwk.Status) {
 	var nominated *fwk.NominatingInfo
 	var reasons []string

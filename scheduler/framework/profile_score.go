@@ -65,7 +65,7 @@ func (p *Profile) scoreOne(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	return nil
 }
 
-// Reserve lets plugins note the decision. When one refuses, those before it are undone.
+// Reserve runs the plugins' Reserve. When one refuses, the ones before it are undone.
 func (p *Profile) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	for _, pl := range p.reserve {
 		if s := pl.Reserve(ctx, state, pod, node); !s.IsSuccess() {
@@ -83,7 +83,7 @@ func (p *Profile) Unreserve(ctx context.Context, state fwk.CycleState, pod *v1.P
 	}
 }
 
-// PreBind prepares what the pod needs on the node. It may take as long as the plugins allow.
+// PreBind prepares the node for the pod. It may take as long as the plugins allow.
 func (p *Profile) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	for _, pl := range p.preBind {
 		_, s := pl.PreBindPreFlight(ctx, state, pod, node)
@@ -100,7 +100,7 @@ func (p *Profile) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 	return nil
 }
 
-// Bind runs the extender that binds or else the first Bind plugin that takes the pod, and PostBind.
+// Bind runs the binding extender, or else the first Bind plugin that accepts the pod, and PostBind.
 func (p *Profile) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	if s := p.write(ctx, state, pod, node); !s.IsSuccess() {
 		return s

@@ -9,15 +9,15 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// Requests that stand in for a container that states none, when nodes are scored: without them
-// any number of such pods would look free and land on one node.
+// Default requests for the score of containers without requests. Without them any number of such
+// pods would seem free and land on one node.
 const (
 	DefaultMilliCPURequest int64 = 100
 	DefaultMemoryRequest   int64 = 200 << 20
 )
 
-// Resource is an amount of everything that nodes offer and pods ask for. CPU is in thousandths of
-// a core; memory and storage are in bytes; other resources are in their own whole unit.
+// Resource is an amount of each resource. CPU is in thousandths of a core; memory and storage are
+// in bytes; other resources are in their own whole unit.
 type Resource struct {
 	MilliCPU         int64
 	Memory           int64
@@ -113,11 +113,11 @@ func (r *Resource) clone() Resource {
 	return c
 }
 
-// PodResource returns what a pod asks for: the larger of its running containers together and the
-// most demanding moment of its start, with sidecars, overhead and pod-level requests counted as
-// the Kubernetes API defines them.
+// PodResource returns a pod's requests: the larger of the sum of its running containers and the
+// peak of its start. Sidecars, overhead and pod-level requests count as the Kubernetes API defines
+// them.
 func PodResource(pod *v1.Pod) fwk.PodResource {
-	// A node holds what a pod still has until a resize down is carried out.
+	// A pod occupies its old resources on the node until a resize down is complete.
 	options := resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
 	r := NewResource(resourcehelper.PodRequests(pod, options))
 	options.NonMissingContainerRequests = defaultRequests()
@@ -129,8 +129,8 @@ func PodResource(pod *v1.Pod) fwk.PodResource {
 	}
 }
 
-// IsExtendedResource tells whether a resource is one that device plugins or others bring to nodes:
-// it has a domain that is not Kubernetes' own.
+// IsExtendedResource reports whether a resource is extended, such as one of a device plugin: its
+// domain is not Kubernetes' own.
 func IsExtendedResource(name v1.ResourceName) bool {
 	return strings.Contains(string(name), "/") && !strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix) &&
 		!strings.HasPrefix(string(name), v1.DefaultResourceRequestsPrefix)

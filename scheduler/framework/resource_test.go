@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// A pod holds the most of what it asks for as a whole, what it was given, and what it has.
+// A pod-level request counts as the maximum of the spec, the allocated and the actual resources.
 func TestResourceOfAPodAsAWhole(t *testing.T) {
 	list := func(cpu string) v1.ResourceList { return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)} }
 	for _, c := range []struct {
@@ -33,7 +33,7 @@ func TestResourceOfAPodAsAWhole(t *testing.T) {
 	}
 }
 
-// The overhead of a pod counts once, beside what its node says. So does what its containers have.
+// The overhead of a pod counts once, beside the allocated and the actual resources of its status.
 func TestResourceWithOverhead(t *testing.T) {
 	list := func(cpu string) v1.ResourceList { return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)} }
 	pod := &v1.Pod{

@@ -31,7 +31,7 @@ const (
 // AllPlugins stands for all plugins in a list of disabled ones.
 const AllPlugins = "*"
 
-// Spec describes a profile: which scheduler name it answers to and which plugins it runs.
+// Spec describes a profile: its scheduler name and its plugins.
 type Spec struct {
 	SchedulerName string
 	// PercentageOfNodesToScore is nil where that of the scheduler counts.
@@ -45,8 +45,8 @@ type Spec struct {
 	Args map[string]runtime.Object
 }
 
-// PointSpec changes which plugins run at one extension point. Its enabled plugins that are also in
-// Spec.Plugins come first, the rest of them last; their weights are what counts.
+// PointSpec changes which plugins run at one extension point. Enabled plugins that are also in
+// Spec.Plugins come first, the others last. The weights here take precedence.
 type PointSpec struct {
 	Enabled []Enabled
 	// Disabled names plugins of Spec.Plugins that do not run here; AllPlugins means all.
@@ -59,7 +59,7 @@ type Enabled struct {
 	Weight int64
 }
 
-// Validate tells what is wrong with a Spec, given the plugins that exist.
+// Validate returns the faults of a Spec, given the plugins that exist.
 func (s Spec) Validate(r Registry) error {
 	if s.SchedulerName == "" {
 		return fmt.Errorf("scheduler profile without a scheduler name: set one, such as %q", v1.DefaultSchedulerName)
@@ -94,7 +94,7 @@ func checkEnabled(list []Enabled, r Registry) error {
 // maxWeight keeps the sum of all weighted scores far from overflow.
 const maxWeight = 1 << 32
 
-// names returns every plugin that is enabled anywhere, in a stable order.
+// names returns every enabled plugin, in a stable order.
 func (s Spec) names() []string {
 	var out []string
 	add := func(list []Enabled) {
@@ -111,7 +111,7 @@ func (s Spec) names() []string {
 	return out
 }
 
-// weight returns what the scores of a plugin are multiplied by.
+// weight returns the factor of a plugin's scores.
 func (s Spec) weight(name string) int64 {
 	for _, list := range [][]Enabled{s.Points[Score].Enabled, s.Plugins} {
 		for _, p := range list {
@@ -123,10 +123,9 @@ func (s Spec) weight(name string) int64 {
 	return 1
 }
 
-// pluginsAt returns the plugins that run at an extension point whose interface is T, in order:
-// those that the point names although they run everywhere, the others that run everywhere, and
-// those that the point alone names. It fails when a plugin is named for a point that it does not
-// implement.
+// pluginsAt returns the plugins of an extension point whose interface is T. The first plugins run
+// everywhere and are named by the point. Then come the others that run everywhere, then the plugins
+// of the point alone. It fails when a named plugin does not implement the point.
 func pluginsAt[T fwk.Plugin](s Spec, point Point, built map[string]fwk.Plugin) ([]T, error) {
 	at := s.Points[point]
 	var first, last, everywhere []T

@@ -92,8 +92,7 @@ func TestFilterArguments(t *testing.T) {
 	}
 }
 
-// TestInterPodArguments: the pod on a requires the company of web pods, the one on b only wishes
-// it.
+// TestInterPodArguments: the pod on a requires affinity to web pods, the pod on b only prefers it.
 func TestInterPodArguments(t *testing.T) {
 	wishes := []v1.WeightedPodAffinityTerm{{Weight: 10, PodAffinityTerm: podTerm("web", v1.LabelHostname)}}
 	world := []any{
@@ -114,7 +113,7 @@ func TestInterPodArguments(t *testing.T) {
 	}
 }
 
-// TestPreemptionCandidates: as many nodes with victims are compared as the arguments want.
+// TestPreemptionCandidates: the arguments set how many nodes with victims are compared.
 func TestPreemptionCandidates(t *testing.T) {
 	const nodes = 300
 	var world []any

@@ -11,8 +11,8 @@ import (
 	"github.com/barque/barque/scheduler/framework"
 )
 
-// Binder writes the decision: pods/binding with the pod's UID, so that it never binds a pod that
-// was deleted and created again under the same name.
+// Binder writes the decision as pods/binding with the pod's UID. So it never binds a new pod of the
+// same name.
 type Binder struct{ client kubernetes.Interface }
 
 func newBinder(h *framework.Handle) (fwk.Plugin, error) { return Binder{h.Client}, nil }

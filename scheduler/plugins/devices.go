@@ -37,7 +37,7 @@ const (
 	compiledExpressions = 10
 )
 
-// allocatorFeatures are those that Kubernetes has on by default.
+// allocatorFeatures are the features that Kubernetes enables by default.
 var allocatorFeatures = structured.Features{
 	AdminAccess:             true,
 	PrioritizedList:         true,
@@ -55,7 +55,7 @@ var allocatorFeatures = structured.Features{
 //	Filter                  the allocator finds devices for all of them on the node
 //	Reserve                 the devices count as taken
 //	PreBind                 allocation and reservation are written to the claims' status
-//	Unreserve, PostFilter   they are taken back
+//	Unreserve, PostFilter   the allocation is undone
 type DynamicResources struct {
 	h                             *framework.Handle
 	devices                       *devices.Devices
@@ -82,13 +82,13 @@ func newDynamicResources(h *framework.Handle) (fwk.Plugin, error) {
 // Name of the plugin.
 func (*DynamicResources) Name() string { return DevicesName }
 
-// deviceState is what a cycle knows of the pod's devices. Nodes are filtered in parallel: what is
-// below mu is shared by them.
+// deviceState has the pod's claims and devices in one cycle. Nodes are filtered in parallel: they
+// share the fields below mu.
 type deviceState struct {
 	claims    []wantedClaim
 	allocator structured.Allocator
-	// extended is the index of the claim for the pod's extended resources, -1 when there is none,
-	// and scalars what the pod asks for.
+	// extended is the index of the claim for the pod's extended resources, -1 when there is none.
+	// scalars are the pod's requests for them.
 	extended int
 	scalars  map[v1.ResourceName]int64
 
@@ -103,18 +103,18 @@ type wantedClaim struct {
 	claim *resourcev1.ResourceClaim
 	// nodes are where the claim's devices can be used, nil for all.
 	nodes *nodeaffinity.NodeSelector
-	// allocation is set by Reserve, and to be written.
+	// allocation is set by Reserve and written by PreBind.
 	allocation *resourcev1.AllocationResult
-	// pending is under which UID the allocation is in the ledger; "" when it is not.
+	// pending is the UID of the allocation in the ledger; "" when it is not there.
 	pending types.UID
 }
 
-// nodeDevices is what Filter found on a node.
+// nodeDevices is the allocation that Filter found on a node.
 type nodeDevices struct {
 	// results are by the index of the claim.
 	results map[int]*resourcev1.AllocationResult
-	// extended is the claim for extended resources as this node needs it, and mappings which
-	// container gets what of it.
+	// extended is the claim for extended resources as this node needs it. mappings assigns its
+	// requests to containers.
 	extended *resourcev1.ResourceClaim
 	mappings []v1.ContainerExtendedResourceRequest
 }
@@ -136,7 +136,7 @@ func devicesOf(state fwk.CycleState) *deviceState {
 	return s
 }
 
-// PreEnqueue holds a pod back whose claims do not exist yet.
+// PreEnqueue holds back a pod whose claims do not exist yet.
 func (p *DynamicResources) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 	if _, err := p.claimsOf(pod); err != nil {
 		return unusable(err.Error())
@@ -216,7 +216,7 @@ func (p *DynamicResources) PreFilter(ctx context.Context, state fwk.CycleState, 
 // PreFilterExtensions is nil: see deviceState.Clone.
 func (*DynamicResources) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
 
-// checkClaim tells why the pod has to wait for one of its claims, nil when it need not.
+// checkClaim returns why the pod must wait for one of its claims, nil if it need not.
 func (p *DynamicResources) checkClaim(pod *v1.Pod, s *deviceState, i int) *fwk.Status {
 	w := &s.claims[i]
 	name := w.claim.Namespace + "/" + w.claim.Name
@@ -267,7 +267,7 @@ func (p *DynamicResources) checkClass(request, class string) *fwk.Status {
 	return nil
 }
 
-// Filter tells whether the pod's devices are on the node, or can be allocated there.
+// Filter checks that the pod's devices are on the node, or can be allocated there.
 func (p *DynamicResources) Filter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
 	s := devicesOf(state)
 	if s == nil {
@@ -314,8 +314,8 @@ func (p *DynamicResources) Filter(ctx context.Context, state fwk.CycleState, pod
 	return nil
 }
 
-// unavailableOn returns the allocated claims whose devices the node cannot have, or that have
-// failed to become ready.
+// unavailableOn returns the allocated claims whose devices are not usable on the node, or did not
+// become ready.
 func (p *DynamicResources) unavailableOn(s *deviceState, node *v1.Node) (indices []int) {
 	for i := range s.claims {
 		w := &s.claims[i]
@@ -346,19 +346,19 @@ func (p *DynamicResources) allocate(ctx context.Context, allocator structured.Al
 	case ctx.Err() != nil:
 		return nil, unusable(fmt.Sprintf("asked by caller to stop allocating devices: %v", context.Cause(ctx)))
 	case errors.Is(err, context.DeadlineExceeded):
-		// Perhaps the next attempt is faster: an error is tried again without an event.
+		// The next attempt may be faster: after an error the pod is retried without an event.
 		return nil, fwk.AsStatus(fmt.Errorf("node %s: timed out trying to allocate devices", node.Name))
 	case errors.Is(err, structured.ErrFailedAllocationOnNode):
 		return nil, unusable(err.Error())
 	case err != nil:
-		return nil, fwk.AsStatus(err) // a claim or a class is wrong, wherever the pod goes
+		return nil, fwk.AsStatus(err) // a claim or a class is invalid, for any node
 	case len(results) != len(claims):
 		return nil, unusable("cannot allocate all claims")
 	}
 	return results, nil
 }
 
-// PreScore spares pods without choices the scores.
+// PreScore skips scoring for pods without alternatives.
 func (p *DynamicResources) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ []fwk.NodeInfo) *fwk.Status {
 	if s := devicesOf(state); s != nil {
 		for i := range s.claims {
@@ -372,7 +372,7 @@ func (p *DynamicResources) PreScore(_ context.Context, state fwk.CycleState, _ *
 	return fwk.NewStatus(fwk.Skip)
 }
 
-// Score prefers nodes where requests with alternatives get what they name first.
+// Score prefers nodes where requests get an alternative that they list early.
 func (p *DynamicResources) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
 	s := devicesOf(state)
 	if s == nil {
@@ -415,7 +415,7 @@ func scoreOfChoices(claim *resourcev1.ResourceClaim, allocation *resourcev1.Allo
 // ScoreExtensions makes the best score 100.
 func (*DynamicResources) ScoreExtensions() fwk.ScoreExtensions { return ascending{} }
 
-// EventsToRegister names changes of claims, classes, slices and nodes.
+// EventsToRegister returns changes of claims, classes, slices and nodes.
 func (p *DynamicResources) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
 		event(fwk.Node, fwk.Add|fwk.UpdateNodeLabel|fwk.UpdateNodeAllocatable),
@@ -433,8 +433,8 @@ func (p *DynamicResources) EventsToRegister(context.Context) ([]fwk.ClusterEvent
 	}, nil
 }
 
-// claimHelps tells whether a change of a claim may help the pod: it frees devices, or the claim is
-// the pod's own.
+// claimHelps queues the pod when a change of a claim may help it: devices become free, or the claim
+// is the pod's own.
 func (p *DynamicResources) claimHelps(_ klog.Logger, pod *v1.Pod, before, after any) (fwk.QueueingHint, error) {
 	old, _ := before.(*resourcev1.ResourceClaim)
 	changed, _ := after.(*resourcev1.ResourceClaim)
@@ -446,7 +446,7 @@ func (p *DynamicResources) claimHelps(_ klog.Logger, pod *v1.Pod, before, after 
 	}
 	claims, err := p.claimsOf(pod)
 	if err != nil {
-		return fwk.QueueSkip, nil // it has to wait all the same
+		return fwk.QueueSkip, nil // another claim of the pod still keeps it waiting
 	}
 	if old != nil && old.Status.Allocation != nil && changed.Status.Allocation == nil {
 		return fwk.Queue, nil
@@ -459,7 +459,7 @@ func (p *DynamicResources) claimHelps(_ klog.Logger, pod *v1.Pod, before, after 
 	return fwk.QueueSkip, nil
 }
 
-// isDeviceResource tells whether a class may stand for the resource.
+// isDeviceResource reports whether a class may stand for the resource.
 func isDeviceResource(name v1.ResourceName) bool {
 	return framework.IsExtendedResource(name) || strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix)
 }

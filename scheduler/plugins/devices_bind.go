@@ -47,9 +47,9 @@ func (p *DynamicResources) Reserve(_ context.Context, state fwk.CycleState, _ *v
 	return nil
 }
 
-// Unreserve gives devices back, and takes the pod from the users of its claims. A claim stays
-// allocated when that was written: another attempt may use it, and PostFilter deallocates it if
-// not.
+// Unreserve frees devices, and removes the pod from the users of its claims. A claim whose
+// allocation is written stays allocated: another attempt may use it, and otherwise PostFilter
+// deallocates it.
 func (p *DynamicResources) Unreserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ string) {
 	s := devicesOf(state)
 	if s == nil {
@@ -68,7 +68,7 @@ func (p *DynamicResources) Unreserve(ctx context.Context, state fwk.CycleState, 
 				p.complain(pod, "delete the claim for extended resources", p.deleteClaim(ctx, w.claim))
 			}
 		case w.claim.Status.Allocation != nil && resourceclaim.IsReservedForPod(pod, w.claim, false):
-			// By its key in the list, so that no other pod's reservation is touched.
+			// By its key in the list, so that no other pod's reservation changes.
 			patch := fmt.Appendf(nil, `{"metadata":{"uid":%q},"status":{"reservedFor":[{"$patch":"delete","uid":%q}]}}`, w.claim.UID, pod.UID)
 			_, err := p.h.Client.ResourceV1().ResourceClaims(w.claim.Namespace).Patch(ctx, w.claim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 			p.complain(pod, "take back the reservation of a claim", err)
@@ -82,7 +82,7 @@ func (p *DynamicResources) complain(pod *v1.Pod, what string, err error) {
 	}
 }
 
-// PreBindPreFlight tells whether there is anything to write.
+// PreBindPreFlight skips PreBind when there is nothing to write.
 func (*DynamicResources) PreBindPreFlight(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ string) (*fwk.PreBindPreFlightResult, *fwk.Status) {
 	result := &fwk.PreBindPreFlightResult{AllowParallel: true}
 	if devicesOf(state) == nil {
@@ -111,7 +111,7 @@ func (p *DynamicResources) PreBind(ctx context.Context, state fwk.CycleState, po
 	}
 	for i := range s.claims {
 		if w := &s.claims[i]; w.pending != "" {
-			p.devices.Claims.Drop(w.pending) // the claim itself says it now
+			p.devices.Claims.Drop(w.pending) // the claim itself has the allocation now
 			w.pending = ""
 		}
 	}
@@ -149,7 +149,8 @@ func (p *DynamicResources) bindClaim(ctx context.Context, s *deviceState, i int,
 			return fmt.Errorf("claim %s got deallocated elsewhere in the meantime", name)
 		}
 		if w.allocation != nil {
-			// Before the allocation: a claim with devices must not go before they were given back.
+			// Before the allocation: a claim with devices must not be deleted before they are
+			// freed.
 			if !slices.Contains(claim.Finalizers, resourcev1.Finalizer) {
 				claim.Finalizers = append(claim.Finalizers, resourcev1.Finalizer)
 				if claim, err = claims.Update(ctx, claim, metav1.UpdateOptions{}); err != nil {
@@ -161,7 +162,7 @@ func (p *DynamicResources) bindClaim(ctx context.Context, s *deviceState, i int,
 		if claim.Status.Allocation.AllocationTimestamp == nil {
 			claim.Status.Allocation.AllocationTimestamp = &metav1.Time{Time: time.Now()}
 		}
-		// Whether there is room for one more user is the API server's to say.
+		// The API server decides whether there is room for one more user.
 		claim.Status.ReservedFor = append(claim.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{
 			Resource: "pods", Name: pod.Name, UID: pod.UID,
 		})
@@ -185,9 +186,9 @@ func (p *DynamicResources) bindClaim(ctx context.Context, s *deviceState, i int,
 	return p.patchExtendedStatus(ctx, pod, claim, s.found[node].mappings)
 }
 
-// PostFilter takes the allocation back from a claim that kept the pod from nodes and that nobody
-// uses: its devices may be on the wrong node, or not get ready. It takes one at a time, beside the
-// loop; the change of the claim brings the pod back.
+// PostFilter removes the allocation of an unused claim that kept the pod from nodes. Its devices
+// may be on the wrong node, or never get ready. It removes one at a time, outside the loop; the
+// change of the claim wakes the pod.
 func (p *DynamicResources) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	s := devicesOf(state)
 	if s == nil {
@@ -281,7 +282,7 @@ func hasConditions(claim *resourcev1.ResourceClaim) bool {
 		func(r resourcev1.DeviceRequestAllocationResult) bool { return len(r.BindingConditions) > 0 })
 }
 
-// readyToBind tells whether all devices of an allocated claim are attached; it fails when one
+// readyToBind reports whether all devices of an allocated claim are attached. It fails when one
 // cannot be.
 func readyToBind(claim *resourcev1.ResourceClaim) (bool, error) {
 	for _, r := range claim.Status.Allocation.Devices.Results {
@@ -309,7 +310,7 @@ func readyToBind(claim *resourcev1.ResourceClaim) (bool, error) {
 	return true, nil
 }
 
-// bindingTimedOut tells whether the devices of a claim have taken too long.
+// bindingTimedOut reports whether the devices of a claim have exceeded the time for attachment.
 func (p *DynamicResources) bindingTimedOut(claim *resourcev1.ResourceClaim, now time.Time) bool {
 	allocation := claim.Status.Allocation
 	return allocation != nil && allocation.AllocationTimestamp != nil && hasConditions(claim) &&

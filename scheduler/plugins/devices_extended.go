@@ -19,9 +19,9 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// A pod may ask for devices as for any extended resource, when a DeviceClass says that it stands
-// for the resource. On a node without a device plugin for it, the pod gets a claim of its own,
-// which PreBind creates and pod.status.extendedResourceClaimStatus names.
+// A pod may request devices like any extended resource if a DeviceClass names that resource. On a
+// node without a device plugin for it, the pod gets a claim of its own. PreBind creates the claim,
+// and pod.status.extendedResourceClaimStatus names it.
 
 const (
 	// extendedInMemory is the name of that claim before it exists. No object can have it.
@@ -30,9 +30,9 @@ const (
 	showTimeout = 2 * time.Minute
 )
 
-// extendedClaim returns the claim for the pod's extended resources, and what it asks for; nil when
-// no class stands for any of them. A claim that an earlier attempt has created is returned as it
-// is.
+// extendedClaim returns the claim for the pod's extended resources, and the requests for these. The
+// claim is nil when no class stands for any of them. A claim of an earlier attempt is returned
+// unchanged.
 func (p *DynamicResources) extendedClaim(state fwk.CycleState, pod *v1.Pod) (*resourcev1.ResourceClaim, map[v1.ResourceName]int64) {
 	scalars := requestOf(state, pod).stated.ScalarResources
 	asked := false
@@ -54,7 +54,7 @@ func (p *DynamicResources) extendedClaim(state fwk.CycleState, pod *v1.Pod) (*re
 	}}, scalars
 }
 
-// extendedOn returns the claim for extended resources as the pod needs it on the node, nil when the
+// extendedOn returns the claim for the pod's extended resources on the node. It is nil when the
 // node has them all by device plugins.
 func (p *DynamicResources) extendedOn(s *deviceState, pod *v1.Pod, node fwk.NodeInfo) (*resourcev1.ResourceClaim, []v1.ContainerExtendedResourceRequest, *fwk.Status) {
 	if s.extended < 0 {
@@ -96,14 +96,15 @@ func (p *DynamicResources) extendedOn(s *deviceState, pod *v1.Pod, node fwk.Node
 	return claim, mappings, nil
 }
 
-// deviceRequests returns the requests for one extended resource, and which containers use which.
+// deviceRequests returns the requests for one extended resource, and the containers' mapping to
+// them.
 //
-// Each container that runs with others gets a request of its own. Init containers run one after the
-// other before those behind them: they use the devices of these, and of one more request, as large
-// as the largest of them needs.
+// Each container that runs beside others has a request of its own. Init containers run in sequence
+// before later containers. They share the later containers' devices and one more request, which
+// covers the largest remaining need.
 func deviceRequests(pod *v1.Pod, name v1.ResourceName, class string) (requests []resourcev1.DeviceRequest, mappings []v1.ContainerExtendedResourceRequest) {
 	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
-	own := make([]*resourcev1.DeviceRequest, len(containers)) // of those that run with others
+	own := make([]*resourcev1.DeviceRequest, len(containers)) // of the containers that run beside others
 	short := func(i int) bool {
 		policy := containers[i].RestartPolicy
 		return i < len(pod.Spec.InitContainers) && (policy == nil || *policy != v1.ContainerRestartPolicyAlways)
@@ -163,8 +164,8 @@ func amountOf(c *v1.Container, name v1.ResourceName) int64 {
 	return amount
 }
 
-// deviceRequest names a request after the container's place, and the resource's among those that
-// the container asks for.
+// deviceRequest names a request after the container's index and the resource's index in the
+// container's requests.
 func deviceRequest(i int, c *v1.Container, name v1.ResourceName, class string, count int64) *resourcev1.DeviceRequest {
 	place := slices.Index(slices.Sorted(maps.Keys(c.Resources.Requests)), name)
 	return &resourcev1.DeviceRequest{
@@ -189,7 +190,8 @@ func (p *DynamicResources) createExtended(ctx context.Context, found *nodeDevice
 	return created, nil
 }
 
-// awaitShown waits until the informer shows the claim: only then the ledger can tell that it went.
+// awaitShown waits until the informer shows the claim: only then can the ledger notice its
+// deletion.
 func (p *DynamicResources) awaitShown(ctx context.Context, claim *resourcev1.ResourceClaim) {
 	timeout := time.NewTimer(showTimeout)
 	defer timeout.Stop()
@@ -209,7 +211,8 @@ func (p *DynamicResources) awaitShown(ctx context.Context, claim *resourcev1.Res
 	}
 }
 
-// patchExtendedStatus tells the kubelet which container gets what of the claim.
+// patchExtendedStatus writes the containers' parts of the claim to the pod's status, for the
+// kubelet.
 func (p *DynamicResources) patchExtendedStatus(ctx context.Context, pod *v1.Pod, claim *resourcev1.ResourceClaim, mappings []v1.ContainerExtendedResourceRequest) error {
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID},

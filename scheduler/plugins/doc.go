@@ -1,8 +1,7 @@
-// Package plugins holds the plugins of the default scheduler profile, one per file, with the names
-// and the meaning that Kubernetes documents for them.
+// Package plugins has the plugins of the default scheduler profile, one per file. Their names and
+// meaning are those that Kubernetes documents.
 //
-// Invariants: a filter decides from the pod, the node it is given and what its PreFilter wrote to
-// the cycle's state, never from the clock or the API; reasons are constant per cause, because
-// users read them counted over nodes. What is needed to make a decision binding (the write of the
-// binding itself) is in Binder and nowhere else.
+// Invariants: a filter decides from the pod, the node, and the cycle's state that its PreFilter
+// wrote. It reads neither the clock nor the API. A cause always has the same reason text, because
+// users read reasons counted over nodes. Only Binder writes the binding.
 package plugins

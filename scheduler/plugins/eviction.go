@@ -16,8 +16,8 @@ import (
 //	start ──▶ all victims but one ──▶ the last victim ──▶ over
 //	              └ one failed ─────────────────────────────┘
 //
-// The last victim is deleted alone: its end, as the informer shows it, tells that the room is free
-// before the API call has returned. It is the event that brings the preemptor back.
+// The last victim is deleted alone. Its end in the informer shows that the room is free, before the
+// API call has returned. This event wakes the preemptor.
 type evictions struct {
 	h    *framework.Handle
 	pods corelisters.PodLister
@@ -38,8 +38,8 @@ func newEvictions(h *framework.Handle) *evictions {
 	return &evictions{h: h, pods: h.Informers.Core().V1().Pods().Lister(), under: map[types.UID]*eviction{}}
 }
 
-// start evicts the victims that are not on their way out yet, and takes the nomination from pods
-// of lower priority that wait for the same node: it may not be enough for both.
+// start evicts the victims that are not terminating yet. It removes the nomination of pods of lower
+// priority for the same node: the room may not be enough for both.
 func (e *evictions) start(preemptor *v1.Pod, v *victims) {
 	for _, w := range e.h.Nominator.On(v.node) {
 		if priority(w.GetPod()) < priority(preemptor) {
@@ -102,7 +102,7 @@ func (e *evictions) over(preemptor *v1.Pod, wake bool) {
 	}
 }
 
-// running tells whether the pod is to wait for the deletion of its victims.
+// running reports whether the pod must wait for the deletion of its victims.
 func (e *evictions) running(preemptor types.UID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/barque/barque/scheduler/framework"
 )
 
-// TestEvictionsHoldThePreemptor: while its victims are being deleted, a pod is not tried again; the
-// last victim goes last, and its end is what counts.
+// TestEvictionsHoldThePreemptor: a pod is not tried again while its victims are being deleted. The
+// last victim goes last, and its end wakes the pod.
 func TestEvictionsHoldThePreemptor(t *testing.T) {
 	third := func(name string) *v1.Pod { return aPod(name, on("a"), asks("cpu", "1"), withPriority(1)) }
 	preempting := func() (*world, *v1.Pod) {
@@ -82,7 +82,8 @@ func TestEvictionsHoldThePreemptor(t *testing.T) {
 	}
 }
 
-// TestPreemptionTakesNominationsAway: a pod of lower priority that waits for the same node is told.
+// TestPreemptionTakesNominationsAway: a pod of lower priority loses its nomination for the same
+// node.
 func TestPreemptionTakesNominationsAway(t *testing.T) {
 	w := newWorld(t, []any{aNode("a"), aPod("x", on("a"), asks("cpu", "4"), withPriority(1))}, FitName, PreemptionName)
 	for _, other := range []*v1.Pod{aPod("lesser", withPriority(5)), aPod("equal", withPriority(10))} {

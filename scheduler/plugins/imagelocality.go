@@ -18,9 +18,9 @@ const (
 	largeImage int64 = 1000 << 20
 )
 
-// ImageLocality prefers nodes that have the pod's images. The bytes of an image count in
-// proportion to how many candidates have it, so that the first node to pull an image does not
-// attract every pod that uses it.
+// ImageLocality prefers nodes that have the pod's images. An image's bytes count by the share of
+// the candidates that have it. So the first node with an image does not attract all pods that use
+// it.
 type ImageLocality struct{}
 
 // images holds, by name, the share of the candidate nodes that have an image.

@@ -20,10 +20,10 @@ const interPodKey fwk.StateKey = InterPodAffinityName
 type InterPodAffinity struct {
 	nodes      fwk.NodeInfoLister
 	namespaces corelisters.NamespaceLister
-	// hardWeight is what a running pod's required affinity to the incoming pod is worth: the
-	// requirement binds only its owner, but company is welcome.
+	// hardWeight is the weight of a running pod's required affinity to the incoming pod. The
+	// requirement binds only its owner; for the incoming pod it is a preference.
 	hardWeight int64
-	// ignoreTheirs leaves what running pods prefer out of the scores of pods that prefer nothing.
+	// ignoreTheirs ignores the preferences of running pods when the incoming pod has none.
 	ignoreTheirs bool
 }
 
@@ -58,7 +58,7 @@ func (s *interPodState) Clone() fwk.StateData {
 // Name of the plugin.
 func (*InterPodAffinity) Name() string { return InterPodAffinityName }
 
-// PreFilter counts over all nodes what concerns the pod.
+// PreFilter counts the pods that matter to the incoming pod, over all nodes.
 func (p *InterPodAffinity) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	info, err := framework.PodInfoOf(state, pod)
 	if err != nil {
@@ -128,7 +128,7 @@ func bump(counts map[domain]int, d domain, by int) {
 	}
 }
 
-// PreFilterExtensions keep the counts right while preemption tries out what-ifs.
+// PreFilterExtensions keep the counts right while preemption simulates removals.
 func (p *InterPodAffinity) PreFilterExtensions() fwk.PreFilterExtensions { return p }
 
 // AddPod counts a pod in.
@@ -177,7 +177,7 @@ func (p *InterPodAffinity) joins(s *interPodState, labels map[string]string) boo
 		}
 		found = found && s.wanted[domain{term.TopologyKey, value}] > 0
 	}
-	// The first of a group of pods that want each other has nobody to join yet.
+	// The first pod of a group with affinity to itself has no pod to join yet.
 	return found || len(s.wanted) == 0 &&
 		matchesAll(terms, s.incoming.GetPod(), p.labelsOf(s.incoming.GetPod().Namespace))
 }
@@ -212,7 +212,7 @@ func (p *InterPodAffinity) labelsOf(namespace string) labels.Set {
 	return ns.Labels
 }
 
-// EventsToRegister names what changes the counts or the domains.
+// EventsToRegister returns the events that change the counts or the domains.
 func (*InterPodAffinity) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
 		event(fwk.AssignedPod, fwk.Add|fwk.Delete|fwk.UpdatePodLabel),

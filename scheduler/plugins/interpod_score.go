@@ -85,7 +85,7 @@ func (w domainWeights) add(term *fwk.AffinityTerm, pod *v1.Pod, namespace labels
 	}
 }
 
-// Score sums what speaks for the domains of the node.
+// Score sums the weights of the node's domains.
 func (*InterPodAffinity) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
 	w, _ := framework.ReadState[domainWeights](state, interPodScoreKey)
 	var sum int64

@@ -391,8 +391,7 @@ func TestPreemptionDoesTheLeastHarm(t *testing.T) {
 	half := func(name, node string, p int32, change ...func(*v1.Pod)) *v1.Pod {
 		return aPod(name, append(change, on(node), asks("cpu", "2"), withPriority(p))...)
 	}
-	// budget allows so many evictions of the pods of an app, besides of those that are counted
-	// already.
+	// budget allows some evictions of an app's pods, beyond the pods in counted.
 	budget := func(app string, allowed int32, counted ...string) *policyv1.PodDisruptionBudget {
 		b := &policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{}}}
 		b.Namespace, b.Name = "default", "budget"

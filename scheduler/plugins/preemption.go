@@ -23,15 +23,15 @@ import (
 	"github.com/barque/barque/scheduler/framework"
 )
 
-// Preemption makes room for a pod that fits nowhere, by evicting pods of lower priority from the
-// node where that does the least harm. It nominates the node: the pod is tried again as others
-// vanish. Victims are deleted beside the loop, and the pod is held in the queue meanwhile.
+// Preemption evicts pods of lower priority for a pod that fits nowhere, on the node where that does
+// the least harm. It nominates the node: the pod is tried again when the victims are gone. Victims
+// are deleted outside the loop, and the pod is held in the queue meanwhile.
 type Preemption struct {
 	h         *framework.Handle
 	budgets   policylisters.PodDisruptionBudgetLister
 	evictions *evictions
-	// How many nodes with victims are found before the best of them is taken: a share of all nodes,
-	// and at least an absolute number.
+	// The number of nodes with victims that are compared: a share of all nodes, and at least an
+	// absolute number.
 	minPercentage, minAbsolute int
 }
 
@@ -51,8 +51,8 @@ func newPreemption(h *framework.Handle) (fwk.Plugin, error) {
 // Name of the plugin.
 func (*Preemption) Name() string { return PreemptionName }
 
-// PreEnqueue holds the pod back while its victims are being deleted: before that is known to the
-// scheduler, another attempt would look for other victims.
+// PreEnqueue holds the pod back while its victims are being deleted. Before the scheduler sees
+// their end, another attempt would choose other victims.
 func (p *Preemption) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 	if p.evictions.running(pod.UID) {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "waiting for the preemption for this pod to be finished")
@@ -68,8 +68,8 @@ type victims struct {
 	violations int64
 }
 
-// PostFilter evicts pods from the cheapest node, if there is one. It returns no result when the
-// pod's nomination is to stay as it is.
+// PostFilter evicts pods from the cheapest node, if there is one. Without a result the pod's
+// nomination stays as it is.
 func (p *Preemption) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, why fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	if pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy == v1.PreemptNever {
 		return nil, rejected("not eligible due to preemptionPolicy=Never.")
@@ -113,9 +113,9 @@ func rejected(message string) *fwk.Status {
 	return fwk.NewStatus(fwk.Unschedulable, "preemption: "+message)
 }
 
-// search returns as many nodes with victims as are wanted, of those that there are, and why others
-// that it looked at have none. Where it begins depends on the pod, so that not all pods look at the
-// same nodes; which nodes it finds does not depend on which goroutine is faster.
+// search returns up to want nodes with victims, and the reasons of the searched nodes without. The
+// start of the search depends on the pod, so that pods search different nodes. The result does not
+// depend on the speed of goroutines.
 func (p *Preemption) search(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (found []*victims, notFound map[string]*fwk.Status, _ error) {
 	notFound = map[string]*fwk.Status{}
 	if len(nodes) == 0 {
@@ -149,7 +149,7 @@ func (p *Preemption) search(ctx context.Context, state fwk.CycleState, pod *v1.P
 	return found, notFound, nil
 }
 
-// askExtenders leaves what the extenders agree to.
+// askExtenders returns the nodes and victims that the extenders accept.
 func (p *Preemption) askExtenders(ctx context.Context, pod *v1.Pod, found []*victims) ([]*victims, error) {
 	if p.h.Extenders == nil {
 		return found, nil
@@ -171,15 +171,15 @@ func (p *Preemption) askExtenders(ctx context.Context, pod *v1.Pod, found []*vic
 	return out, nil
 }
 
-// minNodesPerSearch is how many nodes are looked at together, at least.
+// minNodesPerSearch is the least number of nodes that are searched together.
 const minNodesPerSearch = 64
 
 func nominate(node string) *fwk.PostFilterResult {
 	return &fwk.PostFilterResult{NominatingInfo: &fwk.NominatingInfo{NominatedNodeName: node, NominatingMode: fwk.ModeOverride}}
 }
 
-// stillLeaving tells whether victims of an earlier round are on their way out of the node; to
-// evict more before they are gone would be waste.
+// stillLeaving reports whether victims of an earlier round are terminating on the node. More
+// evictions before their end would be waste.
 func (p *Preemption) stillLeaving(node string, pod *v1.Pod) bool {
 	n, err := p.h.NodeInfos.Get(node)
 	if err != nil {
@@ -190,7 +190,7 @@ func (p *Preemption) stillLeaving(node string, pod *v1.Pod) bool {
 	})
 }
 
-// preempted tells whether the pod is on its way out because a scheduler made room.
+// preempted reports whether a scheduler's preemption is ending the pod.
 func preempted(pod *v1.Pod) bool {
 	return pod.DeletionTimestamp != nil && slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue && c.Reason == v1.PodReasonPreemptionByScheduler
@@ -198,7 +198,7 @@ func preempted(pod *v1.Pod) bool {
 }
 
 // victimsOn returns the fewest and least important pods whose end lets the pod run on the node, or
-// why there are none. It changes state and node, which are copies.
+// why there are none. It changes its copies of state and node.
 func (p *Preemption) victimsOn(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node *framework.NodeInfo, budgets []*policyv1.PodDisruptionBudget) (*victims, *fwk.Status) {
 	var lesser []fwk.PodInfo
 	for _, o := range node.GetPods() {
@@ -220,7 +220,7 @@ func (p *Preemption) victimsOn(ctx context.Context, state fwk.CycleState, pod *v
 	slices.SortFunc(lesser, moreImportant)
 	protected, others := byBudget(lesser, budgets)
 	v := &victims{node: node.Node().Name}
-	for i, o := range slices.Concat(protected, others) { // spare those that we can, in this order
+	for i, o := range slices.Concat(protected, others) { // spare pods where possible, in this order
 		node.AddPodInfo(o)
 		if s := p.h.AddPod(ctx, state, pod, o, node); !s.IsSuccess() {
 			return nil, s
@@ -243,8 +243,8 @@ func (p *Preemption) victimsOn(ctx context.Context, state fwk.CycleState, pod *v
 	return v, nil
 }
 
-// byBudget divides pods, the most important first, into those whose eviction a PodDisruptionBudget
-// does not allow any more, and the others.
+// byBudget divides pods, the most important first, by whether a PodDisruptionBudget still allows
+// their eviction.
 func byBudget(pods []fwk.PodInfo, budgets []*policyv1.PodDisruptionBudget) (protected, others []fwk.PodInfo) {
 	allowed := make([]int32, len(budgets))
 	for i, b := range budgets {
@@ -260,7 +260,7 @@ func byBudget(pods []fwk.PodInfo, budgets []*policyv1.PodDisruptionBudget) (prot
 	return protected, others
 }
 
-// violates takes the pod's eviction from what budgets allow, and tells whether one is overdrawn.
+// violates subtracts the pod's eviction from its budgets, and reports whether one is exceeded.
 func violates(pod *v1.Pod, budgets []*policyv1.PodDisruptionBudget, allowed []int32) bool {
 	if len(pod.Labels) == 0 {
 		return false

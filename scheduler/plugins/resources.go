@@ -19,12 +19,12 @@ import (
 
 const requestKey fwk.StateKey = FitName
 
-// Fit places a pod only where what it asks for is free, and prefers nodes by a scoring strategy:
-// those with most left, unless its arguments say otherwise.
+// Fit accepts nodes with enough free resources for the pod's requests. It prefers nodes by a
+// scoring strategy, by default those with most left.
 type Fit struct {
 	scoring scoring
-	// ignored are extended resources, and ignoredGroups the domains of such, that somebody else
-	// looks after.
+	// ignored are extended resources, and ignoredGroups domains of such resources, that extenders
+	// manage.
 	ignored, ignoredGroups sets.Set[string]
 	devices                *devices.Devices
 }
@@ -42,7 +42,7 @@ func newFit(h *framework.Handle) (fwk.Plugin, error) {
 	}, nil
 }
 
-// request is what the pod asks for.
+// request has the pod's requests.
 type request struct {
 	stated  *framework.Resource
 	nonZero framework.Resource
@@ -51,7 +51,7 @@ type request struct {
 // Clone returns the same: it does not change.
 func (r *request) Clone() fwk.StateData { return r }
 
-// requestOf returns what PreFilter noted, or works it out.
+// requestOf returns the request that PreFilter stored, or computes it.
 func requestOf(state fwk.CycleState, pod *v1.Pod) *request {
 	if r, ok := framework.ReadState[*request](state, requestKey); ok {
 		return r
@@ -93,8 +93,8 @@ func (f *Fit) Filter(_ context.Context, state fwk.CycleState, pod *v1.Pod, node 
 	}
 }
 
-// lacking returns what keeps the request from fitting, and whether it would not fit on the empty
-// node either.
+// lacking returns the resources that the node lacks, and whether the request would exceed the empty
+// node too.
 func (f *Fit) lacking(r *framework.Resource, node fwk.NodeInfo) (lacks []string, never bool) {
 	total, used := node.GetAllocatable(), node.GetRequested()
 	check := func(name v1.ResourceName, want, total, used int64) {
@@ -119,8 +119,8 @@ func (f *Fit) lacking(r *framework.Resource, node fwk.NodeInfo) (lacks []string,
 	return lacks, never
 }
 
-// byDevices tells whether a DeviceClass stands for the resource. Where no device plugin brings it,
-// finding devices is the part of DynamicResources.
+// byDevices reports whether a DeviceClass stands for the resource. On a node without a device
+// plugin for it, DynamicResources allocates the devices.
 func (f *Fit) byDevices(name v1.ResourceName) bool {
 	return f.devices != nil && isDeviceResource(name) && f.devices.ByResource.GetDeviceClass(name) != nil
 }
@@ -133,7 +133,7 @@ func (f *Fit) ignores(name v1.ResourceName) bool {
 	return f.ignored.Has(string(name)) || f.ignoredGroups.Has(group)
 }
 
-// Score is what the strategy makes of the node with the pod counted in.
+// Score returns the strategy's score of the node with the pod counted in.
 func (f *Fit) Score(_ context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
 	return f.scoring.score(requestOf(state, pod), node), nil
 }
@@ -164,7 +164,7 @@ func (f *Fit) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, err
 	}, nil
 }
 
-// standsFor tells whether a class stands for one of the resources.
+// standsFor reports whether a class stands for one of the resources.
 func standsFor(class *resourcev1.DeviceClass, resources map[v1.ResourceName]int64) bool {
 	if resources[v1.ResourceName(resourcev1.ResourceDeviceClassPrefix+class.Name)] > 0 {
 		return true

@@ -11,8 +11,7 @@ import (
 // scoring is a strategy that scores a node by how full its resources are.
 type scoring struct {
 	resources []configv1.ResourceSpec
-	// of scores one resource, in percent, from what is used with the pod counted in, and what there
-	// is, which is not zero.
+	// of scores one resource in percent. used includes the pod; total is not zero.
 	of func(used, total int64) int64
 	// skipZero leaves resources that score nothing out of the mean.
 	skipZero bool
@@ -84,7 +83,7 @@ func amount(r fwk.Resource, name v1.ResourceName) int64 {
 	}
 }
 
-// isScalar tells whether a resource is one that most pods do not use.
+// isScalar reports whether a resource is one that most pods do not use.
 func isScalar(name v1.ResourceName) bool {
 	return name != v1.ResourceCPU && name != v1.ResourceMemory && name != v1.ResourceEphemeralStorage
 }

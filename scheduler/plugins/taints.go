@@ -11,8 +11,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// TaintToleration keeps pods off nodes with taints that they do not tolerate, and prefers nodes
-// with fewer PreferNoSchedule taints that they do not tolerate.
+// TaintToleration keeps pods off nodes with taints that they do not tolerate. It prefers nodes with
+// few untolerated PreferNoSchedule taints.
 type TaintToleration struct{}
 
 // Name of the plugin.

@@ -31,7 +31,7 @@ type spreadConstraint struct {
 	taints   bool
 }
 
-// systemConstraints are what pods get that have none, when the arguments list no others.
+// systemConstraints are the defaults of pods without constraints, when the arguments list none.
 func systemConstraints() []v1.TopologySpreadConstraint {
 	return []v1.TopologySpreadConstraint{
 		{TopologyKey: v1.LabelHostname, WhenUnsatisfiable: v1.ScheduleAnyway, MaxSkew: 3},
@@ -151,7 +151,7 @@ func (p *TopologySpread) serviceSelector(pod *v1.Pod) labels.Selector {
 	return labels.SelectorFromSet(joined)
 }
 
-// matches tells whether a pod counts.
+// matches reports whether a pod counts.
 func (c *spreadConstraint) matches(pod *v1.Pod) bool {
 	if pod.Namespace != c.namespace || pod.DeletionTimestamp != nil {
 		return false
@@ -168,7 +168,7 @@ func (c *spreadConstraint) count(node fwk.NodeInfo) int {
 	n := 0
 	for _, p := range node.GetPods() {
 		if own, ok := p.(*framework.PodInfo); ok && own.Owner() != c.owner && c.owner != "" {
-			continue // what most pods are, found out without a look into the pod
+			continue // the common case, without a read of the pod
 		}
 		if c.matches(p.GetPod()) {
 			n++
@@ -177,7 +177,7 @@ func (c *spreadConstraint) count(node fwk.NodeInfo) int {
 	return n
 }
 
-// eligible tells whether the node is one that the pod could use, as far as the constraint cares.
+// eligible reports whether the constraint counts the node for the pod.
 func (c *spreadConstraint) eligible(pod *v1.Pod, node *v1.Node) bool {
 	if c.affinity != nil {
 		if match, err := c.affinity.Match(node); !match || err != nil {

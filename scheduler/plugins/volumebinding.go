@@ -33,8 +33,8 @@ const defaultBindTimeout = 600 * time.Second
 //
 //	PreFilter   sorts the pod's claims: bound, and to be bound with the pod
 //	Filter      finds volumes, or the possibility to make them, for each node
-//	Reserve     assumes what was found for the chosen node
-//	PreBind     writes it, and waits until the binder and the provisioner have done their part
+//	Reserve     assumes these volumes for the chosen node
+//	PreBind     writes them, and waits for the binder and the provisioner
 //	Unreserve   ends the assumptions
 type VolumeBinding struct {
 	client     kubernetes.Interface
@@ -79,21 +79,21 @@ func newVolumeBinding(h *framework.Handle) (fwk.Plugin, error) {
 // Name of the plugin.
 func (*VolumeBinding) Name() string { return VolumeBindingName }
 
-// volumeState is what a cycle knows of a pod's volumes.
+// volumeState has a pod's claims and volumes in one cycle.
 type volumeState struct {
-	// bound are the volumes of claims that have one; missing tells that one of them is not there.
+	// bound are the volumes of bound claims; missing means that one of them does not exist.
 	bound   []*v1.PersistentVolume
 	missing bool
 	// unbound claims get their volumes with the pod, from those of their class.
 	unbound []*v1.PersistentVolumeClaim
 	byClass map[string][]*v1.PersistentVolume
-	// storage is what volumes of their classes can be made of.
+	// storage is the storage from which volumes of each class can be made.
 	storage map[string]*reachable
 
 	mu sync.Mutex
-	// byNode is what Filter has found.
+	// byNode has Filter's results.
 	byNode map[string]*nodeVolumes
-	// scores tells that there is something to compare nodes by.
+	// scores means that nodes can be compared.
 	scores bool
 }
 
@@ -173,7 +173,7 @@ func (p *VolumeBinding) claim(pod *v1.Pod, name string, ofPod bool) (*v1.Persist
 	return claim, nil
 }
 
-// delayed tells whether claims of a class are bound with their pods.
+// delayed reports whether claims of a class are bound with their pods.
 func (p *VolumeBinding) delayed(class string) bool {
 	if class == "" {
 		return false
@@ -246,7 +246,7 @@ func (p *VolumeBinding) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod
 // ScoreExtensions is nil: the scores are as they should be.
 func (*VolumeBinding) ScoreExtensions() fwk.ScoreExtensions { return nil }
 
-// EventsToRegister names what may give a pod its volumes.
+// EventsToRegister returns the events that may give a pod its volumes.
 func (p *VolumeBinding) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
 		hinted(fwk.StorageClass, fwk.Add|fwk.Update, func(_ klog.Logger, _ *v1.Pod, old, now any) (fwk.QueueingHint, error) {

@@ -26,8 +26,8 @@ func decided(state fwk.CycleState, node string) *nodeVolumes {
 	return s.byNode[node]
 }
 
-// Reserve assumes that the claims have what was found for them, so that no other pod gets it. The
-// objects in the state become those that PreBind writes.
+// Reserve assumes the found volumes for the claims, so that no other pod gets them. PreBind writes
+// the objects that Reserve puts into the state.
 func (p *VolumeBinding) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	found := decided(state, node)
 	if found == nil {
@@ -64,7 +64,7 @@ func (p *VolumeBinding) assume(found *nodeVolumes, node string) error {
 	return nil
 }
 
-// Unreserve ends the assumptions. What has been written stays: the next attempt finds it.
+// Unreserve ends the assumptions. Writes stay: the next attempt finds them.
 func (p *VolumeBinding) Unreserve(_ context.Context, state fwk.CycleState, _ *v1.Pod, node string) {
 	if found := decided(state, node); found != nil {
 		p.forget(found)
@@ -88,8 +88,8 @@ func (p *VolumeBinding) PreBindPreFlight(_ context.Context, state fwk.CycleState
 	return nil, nil
 }
 
-// PreBind writes which volumes the claims get and on which node volumes shall be made, and waits
-// until the claims are bound. When it fails the pod is scheduled anew.
+// PreBind writes the claims' volumes, and the node for volumes to be made, and waits until the
+// claims are bound. When it fails, the pod is scheduled again.
 func (p *VolumeBinding) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	found := decided(state, node)
 	if found == nil {
@@ -147,8 +147,8 @@ func (p *VolumeBinding) await(ctx context.Context, found *nodeVolumes, pod *v1.P
 	}
 }
 
-// check tells whether all claims are bound. An error tells that the pod must be scheduled anew.
-// It sees what is written and not what is assumed.
+// check reports whether all claims are bound, by written objects and not by assumed ones. After an
+// error the pod must be scheduled again.
 func (p *VolumeBinding) check(found *nodeVolumes, pod *v1.Pod, name string) (done bool, _ error) {
 	node, err := p.nodes.Get(name)
 	if err != nil {
@@ -183,7 +183,7 @@ func (p *VolumeBinding) checkBinding(b binding, node *v1.Node) (bool, error) {
 	case claim == nil || claim.UID != b.claim.UID:
 		return false, fmt.Errorf("failed to check binding: persistentvolumeclaim %q not found", b.claim.Name)
 	case newer(b.volume, volume):
-		return false, nil // the informer has not seen what was written
+		return false, nil // the informer has not seen the write
 	case storage.CheckNodeAffinity(volume, node.Labels) != nil:
 		return false, fmt.Errorf("pv %q node affinity doesn't match node %q", volume.Name, node.Name)
 	case volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID == "":
@@ -198,7 +198,7 @@ func (p *VolumeBinding) checkProvisioning(written *v1.PersistentVolumeClaim, nod
 	case claim == nil || claim.UID != written.UID:
 		return false, fmt.Errorf("failed to check provisioning pvc: persistentvolumeclaim %q not found", written.Name)
 	case newer(written, claim):
-		return false, nil // the informer has not seen what was written
+		return false, nil // the informer has not seen the write
 	case claim.Annotations[storage.AnnSelectedNode] != node.Name:
 		// The provisioner takes the annotation away when it cannot make the volume there.
 		return false, fmt.Errorf("provisioning failed for PVC %q", claim.Name)

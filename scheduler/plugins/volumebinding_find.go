@@ -34,7 +34,7 @@ type binding struct {
 
 type provisioning struct {
 	claim *v1.PersistentVolumeClaim
-	// from is the storage that it would be made of, nil when the driver does not tell.
+	// from is the storage for the volume, nil when the driver publishes no capacity.
 	from *storagev1.CSIStorageCapacity
 }
 
@@ -70,8 +70,8 @@ func (p *VolumeBinding) find(s *volumeState, node *v1.Node) (*nodeVolumes, []str
 	return found, reasons, nil
 }
 
-// match finds volumes for claims, the smallest claim first, and returns the claims that get none.
-// For those whose volume is being made on a node, no other volume is looked for.
+// match finds volumes for claims, the smallest claim first, and returns the claims without one. A
+// claim whose volume is being made on a node gets no other volume.
 func match(s *volumeState, node *v1.Node) (*nodeVolumes, []*v1.PersistentVolumeClaim, error) {
 	claims := slices.Clone(s.unbound)
 	slices.SortStableFunc(claims, func(a, b *v1.PersistentVolumeClaim) int {
@@ -99,7 +99,7 @@ func match(s *volumeState, node *v1.Node) (*nodeVolumes, []*v1.PersistentVolumeC
 	return found, left, nil
 }
 
-// canProvision tells why a volume cannot be made for a claim on a node, "" when it can.
+// canProvision returns why a volume cannot be made for a claim on a node, "" if it can.
 func (p *VolumeBinding) canProvision(s *volumeState, claim *v1.PersistentVolumeClaim, node *v1.Node) (from *storagev1.CSIStorageCapacity, why string, _ error) {
 	if selected, making := claim.Annotations[storage.AnnSelectedNode]; making && selected != node.Name {
 		return nil, reasonNoVolume, nil
@@ -116,7 +116,7 @@ func (p *VolumeBinding) canProvision(s *volumeState, claim *v1.PersistentVolumeC
 	driver, err := p.drivers.Get(class.Provisioner)
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && !ptr.Deref(driver.Spec.StorageCapacity, false):
-		return nil, "", nil // it does not tell what there is
+		return nil, "", nil // the driver publishes no capacity
 	case err != nil:
 		return nil, "", err
 	}
@@ -127,7 +127,7 @@ func (p *VolumeBinding) canProvision(s *volumeState, claim *v1.PersistentVolumeC
 	return nil, reasonNoSpace, nil
 }
 
-// inTopology tells whether a class makes volumes for nodes with these labels.
+// inTopology reports whether a class makes volumes for nodes with these labels.
 func inTopology(terms []v1.TopologySelectorTerm, node map[string]string) bool {
 	if len(terms) == 0 {
 		return true
@@ -140,7 +140,7 @@ func inTopology(terms []v1.TopologySelectorTerm, node map[string]string) bool {
 	})
 }
 
-// limitOf is how large a volume of some storage can be, -1 when that is not known.
+// limitOf is the largest volume of some storage, -1 when it is unknown.
 func limitOf(c *storagev1.CSIStorageCapacity) int64 {
 	switch {
 	case c.MaximumVolumeSize != nil:
@@ -151,13 +151,12 @@ func limitOf(c *storagev1.CSIStorageCapacity) int64 {
 	return -1
 }
 
-// comparable tells whether there are sizes by which nodes differ.
+// comparable reports whether nodes can be compared by the sizes of volumes or storage.
 func (n *nodeVolumes) comparable() bool {
 	return len(n.bind) > 0 || slices.ContainsFunc(n.provision, func(x provisioning) bool { return x.from != nil })
 }
 
-// score is the mean over the classes of storage. Volumes that there are count alone, when there are
-// any.
+// score is the mean over the classes of storage. If there are existing volumes, only they count.
 func (n *nodeVolumes) score(of func(used, total int64) int64) int64 {
 	if n == nil {
 		return 0

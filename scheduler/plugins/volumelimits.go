@@ -17,9 +17,9 @@ import (
 	"github.com/barque/barque/scheduler/framework"
 )
 
-// NodeVolumeLimits keeps the volumes of each CSI driver on a node within the count that the driver
-// has told there (CSINode). A volume that several pods use counts once. Pods stay off nodes without
-// a driver that asks for that (CSIDriver.spec.preventPodSchedulingIfMissing).
+// NodeVolumeLimits keeps the volumes of each CSI driver on a node within the limit in the node's
+// CSINode. A volume that several pods use counts once. A driver can keep its pods off nodes without
+// it (CSIDriver.spec.preventPodSchedulingIfMissing).
 type NodeVolumeLimits struct {
 	claims      corelisters.PersistentVolumeClaimLister
 	volumes     corelisters.PersistentVolumeLister
@@ -106,8 +106,7 @@ func (p *NodeVolumeLimits) Filter(_ context.Context, _ fwk.CycleState, pod *v1.P
 	return p.withinLimits(wanted, limits, node)
 }
 
-// prevents tells whether a driver wants no pods on nodes that lack it. What is no CSI driver does
-// not.
+// prevents reports whether a driver keeps pods off nodes that lack it. An unknown driver does not.
 func (p *NodeVolumeLimits) prevents(name string) (bool, error) {
 	driver, err := p.drivers.Get(name)
 	if apierrors.IsNotFound(err) {
@@ -120,7 +119,7 @@ func (p *NodeVolumeLimits) prevents(name string) (bool, error) {
 func (p *NodeVolumeLimits) withinLimits(wanted map[csiVolume]bool, limits map[string]int, node fwk.NodeInfo) *fwk.Status {
 	there := p.attached(node.Node().Name)
 	for _, o := range node.GetPods() {
-		// What is missing of a pod that runs keeps no other one from running.
+		// A running pod with a missing volume keeps no other pod from running.
 		_ = p.collect(o.GetPod(), there)
 	}
 	counts := map[string]int{}
@@ -196,7 +195,7 @@ func (p *NodeVolumeLimits) attached(node string) map[csiVolume]bool {
 	return out
 }
 
-// EventsToRegister names what makes room, or raises the limit.
+// EventsToRegister returns the events that make room or raise the limit.
 func (*NodeVolumeLimits) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
 		hinted(fwk.CSINode, fwk.Add|fwk.Update, func(_ klog.Logger, _ *v1.Pod, old, now any) (fwk.QueueingHint, error) {
@@ -218,7 +217,7 @@ func (*NodeVolumeLimits) EventsToRegister(context.Context) ([]fwk.ClusterEventWi
 	}, nil
 }
 
-// raises tells whether a node has a driver more than before, or one that takes more volumes.
+// raises reports whether a node has another driver, or a driver with a higher limit.
 func raises(was, is *storagev1.CSINode) bool {
 	before := map[string]*int32{} // nil is no limit
 	limit := func(d storagev1.CSINodeDriver) *int32 {

@@ -50,7 +50,7 @@ func (o *oncePod) count(namespace string, other *v1.Pod, sign int) {
 	}
 }
 
-// PreFilter counts who uses the pod's claims.
+// PreFilter counts the other users of the pod's claims.
 func (p *VolumeRestrictions) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	var disks bool
 	var alone sets.Set[string]
@@ -126,13 +126,13 @@ func (*VolumeRestrictions) Filter(_ context.Context, state fwk.CycleState, pod *
 	return nil
 }
 
-// isDisk tells whether a volume names a disk that two pods may not share.
+// isDisk reports whether a volume is a disk that two pods may not share.
 func isDisk(v *v1.Volume) bool {
 	return v.GCEPersistentDisk != nil || v.AWSElasticBlockStore != nil || v.RBD != nil || v.ISCSI != nil
 }
 
-// diskTaken tells whether a pod uses the disk of a volume. To read together is allowed, of all but
-// EBS.
+// diskTaken reports whether a pod uses the disk of a volume. Pods may share a disk read-only,
+// except for EBS.
 func diskTaken(v *v1.Volume, other *v1.Pod) bool {
 	return slices.ContainsFunc(other.Spec.Volumes, func(o v1.Volume) bool {
 		switch {
@@ -164,7 +164,7 @@ func (*VolumeRestrictions) EventsToRegister(context.Context) ([]fwk.ClusterEvent
 	}, nil
 }
 
-// sharesVolume tells whether two pods use the same claim or disk.
+// sharesVolume reports whether two pods use the same claim or disk.
 func sharesVolume(pod, other *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
 		if isDisk(&v) {

@@ -20,8 +20,8 @@ import (
 // skipped is the answer of a PreFilter that has nothing to filter.
 var skipped = fwk.NewStatus(fwk.Skip)
 
-// forEachClaim calls fn with the name of each claim that a pod uses, until fn returns false.
-// ofPod tells that the claim is made for the pod.
+// forEachClaim calls fn with the name of each claim of a pod, until fn returns false. ofPod means
+// that the claim is made for the pod (an ephemeral volume).
 func forEachClaim(pod *v1.Pod, fn func(name string, ofPod bool) bool) {
 	for i := range pod.Spec.Volumes {
 		v, more := &pod.Spec.Volumes[i], true
@@ -37,13 +37,13 @@ func forEachClaim(pod *v1.Pod, fn func(name string, ofPod bool) bool) {
 	}
 }
 
-// usesClaims tells whether a pod uses any claim. Nearly no pod does.
+// usesClaims reports whether a pod uses any claim. Nearly no pod does.
 func usesClaims(pod *v1.Pod) (found bool) {
 	forEachClaim(pod, func(string, bool) bool { found = true; return false })
 	return found
 }
 
-// usesClaim tells whether a pod uses one claim.
+// usesClaim reports whether a pod uses a claim.
 func usesClaim(pod *v1.Pod, claim *v1.PersistentVolumeClaim) (found bool) {
 	if pod.Namespace != claim.Namespace {
 		return false
@@ -58,7 +58,7 @@ func hintOnClaim(_ klog.Logger, pod *v1.Pod, _, now any) (fwk.QueueingHint, erro
 	return hintIf(!ok || usesClaim(pod, claim))
 }
 
-// asStatus makes a status of what a lister answers: what is missing may come.
+// asStatus returns the status for a lister's error: a missing object may be created later.
 func asStatus(err error) *fwk.Status {
 	if apierrors.IsNotFound(err) {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
@@ -66,7 +66,7 @@ func asStatus(err error) *fwk.Status {
 	return fwk.AsStatus(err)
 }
 
-// waitsForConsumer tells whether claims of a class get their volumes when pods use them.
+// waitsForConsumer reports whether claims of a class get their volumes with their pods.
 func waitsForConsumer(class *storagev1.StorageClass) bool {
 	return ptr.Deref(class.VolumeBindingMode, "") == storagev1.VolumeBindingWaitForFirstConsumer
 }
@@ -75,8 +75,8 @@ func fullyBound(claim *v1.PersistentVolumeClaim) bool {
 	return claim.Spec.VolumeName != "" && metav1.HasAnnotation(claim.ObjectMeta, storage.AnnBindCompleted)
 }
 
-// assumed reads an informer as if what has been decided were written already. An assumption ends
-// when the informer shows a newer object, whoever wrote it. It is safe for concurrent use.
+// assumed reads from an informer and adds decisions that are not written yet. An assumption ends
+// when the informer shows a newer object, from any writer. It is safe for concurrent use.
 type assumed[T any, P interface {
 	*T
 	metav1.Object
@@ -126,7 +126,7 @@ func (a *assumed[T, P]) over(key string, known P) P {
 	return known
 }
 
-// newer tells whether a is of a later version than b.
+// newer reports whether a has a later version than b.
 func newer(a, b metav1.Object) bool {
 	c, err := resourceversion.CompareResourceVersion(a.GetResourceVersion(), b.GetResourceVersion())
 	return err == nil && c > 0

@@ -267,8 +267,8 @@ func TestVolumeFilters(t *testing.T) {
 	})
 }
 
-// TestVolumeScores: volumes that are hardly larger than what is asked for score low by default.
-// Storage of which much is left scores high.
+// TestVolumeScores: a volume close to the requested size scores low by default. Storage with much
+// free capacity scores high.
 func TestVolumeScores(t *testing.T) {
 	nodes := []any{aNode("a"), aNode("b")}
 	static, dynamic := late("static", "kubernetes.io/no-provisioner"), late("dynamic", "example.com/csi")
@@ -291,7 +291,7 @@ func TestVolumeScores(t *testing.T) {
 	}
 }
 
-// TestReservedVolumes: what one pod has got no other pod gets, until it is given back.
+// TestReservedVolumes: a reserved volume is free for no other pod until it is released.
 func TestReservedVolumes(t *testing.T) {
 	w := newWorld(t, []any{aNode("a"), late("static", "kubernetes.io/no-provisioner"), aVolume("v", "static", "1Gi"),
 		aClaim("c", "static", "1Gi"), aClaim("d", "static", "1Gi")}, VolumeBindingName)
@@ -325,7 +325,7 @@ func TestReservedNode(t *testing.T) {
 	}
 }
 
-// TestVolumeHints: only what may help wakes a pod.
+// TestVolumeHints: only an event that may help wakes a pod.
 func TestVolumeHints(t *testing.T) {
 	w := newWorld(t, []any{aNode("a")}, volumePlugins...)
 	pod := aPod("p", using("c"))
@@ -372,8 +372,8 @@ func TestVolumeHints(t *testing.T) {
 	}
 }
 
-// BenchmarkStorageOfEachNode tries a pod whose volume is to be made on 1,000 nodes, each of which
-// has told its storage.
+// BenchmarkStorageOfEachNode schedules a pod with a volume to be made, over 1,000 nodes that
+// publish their capacity.
 func BenchmarkStorageOfEachNode(b *testing.B) {
 	objects := []any{late("dynamic", "example.com/csi"), telling("example.com/csi"), aClaim("c", "dynamic", "1Gi")}
 	for i := range 1000 {

@@ -71,7 +71,7 @@ func (p *VolumeZone) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.
 	return nil, nil
 }
 
-// termsOf returns what the volume of a claim asks of nodes.
+// termsOf returns the node terms of a claim's volume.
 func (p *VolumeZone) termsOf(namespace, name string) (zoneTerms, *fwk.Status) {
 	claim, err := p.claims.PersistentVolumeClaims(namespace).Get(name)
 	if err != nil {
@@ -98,8 +98,7 @@ func (p *VolumeZone) termsOf(namespace, name string) (zoneTerms, *fwk.Status) {
 	return zonesOf(volume), nil
 }
 
-// zonesOf returns what the labels of a volume ask of nodes. Several zones stand with "__" between
-// them.
+// zonesOf returns the node terms of a volume's labels. "__" separates several zones in a label.
 func zonesOf(volume *v1.PersistentVolume) (terms zoneTerms) {
 	for _, l := range zoneLabels {
 		if value, ok := volume.Labels[l.key]; ok {

@@ -12,13 +12,12 @@
 //	   │    └────────────────────────────────────────┘ │
 //	   └───────────────────────────────────────────────┘ Requeue after a rejection
 //
-// A rejected pod waits for an event that one of the plugins that rejected it has registered, and
-// whose hint says that it may help. Events that happen while a pod is in flight are kept, and
-// count when it is rejected: an event is never lost between the snapshot and the rejection. As a
-// safety net, every pod is tried again after Config.MaxUnschedulable.
+// A rejected pod waits for an event that one of its rejecting plugins has registered, and whose
+// hint says that it may help. Events during a pod's flight are kept and count when it is rejected.
+// So no event between the snapshot and the rejection is lost. As a safety net, every pod is tried
+// again after Config.MaxUnschedulable.
 //
-// A back-off after a rejection ends early when no pod is active: it leaves the turn to others, and
-// there are none.
+// A back-off after a rejection lets other pods go first. It ends early when no pod is active.
 //
 // The package knows nothing of nodes and calls no API.
 package queue

@@ -8,8 +8,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// Move tells the queue of an event in the cluster: pods that it may help are tried again. old and
-// new are the objects before and after; nil when there is none.
+// Move handles a cluster event: pods that it may help are tried again. old and new are the objects
+// before and after, nil when there is none.
 func (q *Queue) Move(event fwk.ClusterEvent, old, new any) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -28,8 +28,7 @@ func (q *Queue) Move(event fwk.ClusterEvent, old, new any) {
 	}
 }
 
-// Wake has a pod tried again though no event came, as an event that helps would. It counts for a
-// pod in flight, too.
+// Wake retries a pod as if a helpful event had come. It also counts for a pod in flight.
 func (q *Queue) Wake(uid types.UID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -45,8 +44,9 @@ func (q *Queue) Wake(uid types.UID) {
 	}
 }
 
-// Ungate has a pod that PreEnqueue held back wait for events again, as one that was rejected. The
-// gate of a pod that was never rejected stays: what set it knows what takes it away.
+// Ungate moves a pod that PreEnqueue held back to the rejected pods, which wait for events. A pod
+// that was never rejected stays gated: its gating plugin has registered the event that opens the
+// gate.
 func (q *Queue) Ungate(uid types.UID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -75,7 +75,7 @@ func (q *Queue) helps(p *Pod, e happened) bool {
 			return true
 		}
 	}
-	// Rejected by nobody in particular, such as a cluster without nodes: anything may help.
+	// No plugin rejected it, as in a cluster without nodes: any event may help.
 	return len(p.rejectedBy) == 0
 }
 
@@ -95,8 +95,8 @@ func (q *Queue) pluginHelped(p *Pod, registered []fwk.ClusterEventWithHint, e ha
 	return false
 }
 
-// matches tells whether a plugin that registered want hears of e. "Pod" covers the three kinds of
-// pod events; a target-pod event is for the pod itself only.
+// matches reports whether a plugin that registered want receives e. "Pod" covers the three kinds of
+// pod events. A target-pod event is for the pod itself only.
 func matches(want fwk.ClusterEvent, e happened, pod *v1.Pod) bool {
 	if want.ActionType&e.event.ActionType == 0 {
 		return false

@@ -12,8 +12,8 @@ import (
 	"github.com/barque/barque/scheduler/framework"
 )
 
-// Pod is a pod in the queue, with its history there. While it is in flight it belongs to whoever
-// popped it, otherwise to the queue.
+// Pod is a pod in the queue, with its history there. In flight it belongs to the caller of Pop,
+// otherwise to the queue.
 type Pod struct {
 	Info *framework.PodInfo
 	// Added is when the pod came into the queue for the first time.
@@ -31,7 +31,7 @@ type Pod struct {
 	where          place
 	deleted        bool
 	woken          bool               // Wake came in flight
-	newer          *framework.PodInfo // what the pod became in flight
+	newer          *framework.PodInfo // the version of an update in flight
 	index          int                // in the heap that it is in
 	insertionOrder uint64
 }

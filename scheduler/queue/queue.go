@@ -15,15 +15,15 @@ import (
 	"github.com/barque/barque/scheduler/framework"
 )
 
-// Rules is what the queue asks of the profile that a pod belongs to.
+// Rules are the parts of a pod's profile that the queue uses.
 type Rules interface {
-	// PreEnqueue tells whether the pod may be tried at all.
+	// PreEnqueue returns why the pod must not be tried yet, nil if it may.
 	PreEnqueue(ctx context.Context, pod *v1.Pod) *fwk.Status
-	// Events returns, by plugin, what may help a pod that the plugin rejected.
+	// Events returns, by plugin, the events that may help a pod it rejected.
 	Events() map[string][]fwk.ClusterEventWithHint
 }
 
-// Config is what a queue needs.
+// Config configures a queue.
 type Config struct {
 	Clock clock.Clock
 	// Less orders the pods that are ready to be tried.
@@ -37,7 +37,7 @@ type Config struct {
 	MaxUnschedulable time.Duration
 }
 
-// Queue is safe for concurrent use. It has no goroutine: time passes when Pop is waiting.
+// Queue is safe for concurrent use. It has no goroutine: deadlines are checked while Pop waits.
 type Queue struct {
 	cfg Config
 
@@ -52,7 +52,7 @@ type Queue struct {
 	inserted      uint64
 	// nextWait is not after the end of the first wait in unschedulable; zero when there is none.
 	nextWait time.Time
-	// wake has room for one token; whoever makes Pop's wait wrong leaves one.
+	// wake has room for one token. A change that ends or shortens Pop's wait puts one in.
 	wake chan struct{}
 }
 
@@ -77,8 +77,8 @@ func New(cfg Config) *Queue {
 		return !cfg.Less(b, a) && a.tieBreak(b)
 	}
 	q.failed.less = func(a, b *Pod) bool { return a.backoffUntil.Before(b.backoffUntil) }
-	// Those that end within one second come in the order of active pods: an event often wakes many
-	// at once.
+	// Back-offs that end in the same second count as equal, and the pods come in the order of
+	// active pods: one event often wakes many.
 	q.rejected.less = func(a, b *Pod) bool {
 		x, y := a.backoffUntil.Truncate(time.Second), b.backoffUntil.Truncate(time.Second)
 		return x.Before(y) || x.Equal(y) && q.active.less(a, b)
@@ -94,8 +94,8 @@ func (q *Queue) backoff(p *Pod) *podHeap {
 	return &q.rejected
 }
 
-// tieBreak gives pods that are equal to the profile a stable order: by name, because informers
-// deliver what exists in no order.
+// tieBreak orders pods that the profile holds equal by name: informers deliver existing objects in
+// no order.
 func (p *Pod) tieBreak(o *Pod) bool {
 	a, b := p.GetPod(), o.GetPod()
 	if a.Namespace != b.Namespace {
@@ -116,7 +116,8 @@ func (q *Queue) Add(info *framework.PodInfo) {
 		return
 	}
 	now := q.cfg.Clock.Now()
-	// The pod's age and not its arrival: a new leader that finds many waiting serves the oldest.
+	// By the pod's age, not its arrival: a new leader that finds many waiting pods serves the
+	// oldest first.
 	since := info.GetPod().CreationTimestamp.Time
 	if since.IsZero() || since.After(now) {
 		since = now
@@ -127,7 +128,7 @@ func (q *Queue) Add(info *framework.PodInfo) {
 	q.enqueue(p)
 }
 
-// Update replaces a pod that changed. event says what changed in it.
+// Update replaces a changed pod. event is the kind of the change.
 func (q *Queue) Update(old *v1.Pod, info *framework.PodInfo, event fwk.ClusterEvent) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -148,7 +149,7 @@ func (q *Queue) Update(old *v1.Pod, info *framework.PodInfo, event fwk.ClusterEv
 
 func (q *Queue) replace(p *Pod, info *framework.PodInfo) {
 	if p.where == inFlight {
-		p.newer = info // whoever popped the pod works with what it was
+		p.newer = info // the caller of Pop works with the old version
 		return
 	}
 	p.Info = info
@@ -186,16 +187,16 @@ func (q *Queue) Pop(ctx context.Context) (*Pod, error) {
 	}
 }
 
-// tryPop returns the next pod, or how long nothing will be ready unless something happens;
-// negative when it is for ever.
+// tryPop returns the next pod, or the time until one becomes ready without an event; negative for
+// never.
 func (q *Queue) tryPop() (*Pod, time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.cfg.Clock.Now()
 	q.endBackoffs(now)
 	q.endWaits(now)
-	// The back-off after a rejection leaves the turn to others. When there are none, it would only
-	// keep the pod waiting. That after an error spares what has failed, and is kept.
+	// A back-off after a rejection only lets other pods go first. A back-off after an error spares
+	// the failing part, and is kept.
 	for q.active.Len() == 0 && q.rejected.Len() > 0 {
 		q.enqueue(q.rejected.take())
 	}
@@ -235,7 +236,7 @@ func (q *Queue) endBackoffs(now time.Time) {
 	}
 }
 
-// endWaits tries again what has been unschedulable for too long.
+// endWaits retries the pods that have been unschedulable for too long.
 func (q *Queue) endWaits(now time.Time) {
 	if q.nextWait.IsZero() || now.Before(q.nextWait) {
 		return
@@ -271,8 +272,8 @@ func (q *Queue) untilNext(now time.Time) time.Duration {
 	return next
 }
 
-// Done tells that a popped pod needs the queue no more for now: it has a node, or it is gone.
-// It can still be given back with Retry when binding it fails.
+// Done ends the queue's interest in a popped pod: it has a node, or it is gone. Retry can return it
+// when the binding fails.
 func (q *Queue) Done(p *Pod) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -315,8 +316,8 @@ func (q *Queue) Reject(p *Pod, plugins sets.Set[string]) {
 	q.signal()
 }
 
-// Retry gives back a pod whose attempt ended in an error, in flight or after Done. It is tried
-// again after a back-off, whatever happens. A pod that came back by itself is left alone.
+// Retry returns a pod whose attempt ended in an error, in flight or after Done. It is always tried
+// again after a back-off. A pod that has returned by an update is left alone.
 func (q *Queue) Retry(p *Pod) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -333,8 +334,7 @@ func (q *Queue) Retry(p *Pod) {
 	q.toBackoff(p)
 }
 
-// land ends the flight of a pod, if it is in flight, and forgets the events when no other is in
-// the air.
+// land ends the flight of a pod in flight. It drops the kept events when no other pod is in flight.
 func (q *Queue) land(p *Pod) {
 	if p.where != inFlight {
 		return

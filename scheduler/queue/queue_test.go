@@ -174,8 +174,8 @@ func TestBackoffEndsWhenNothingIsActive(t *testing.T) {
 	})
 }
 
-// Of pods that back off the one comes whose back-off ends first, and of those that end in the same
-// second the most important one. One after an error is not cut short, and a gate is asked.
+// The back-off that ends first ends early first. Within one second the most important pod comes
+// first. A back-off after an error is not cut short, and PreEnqueue is asked.
 func TestWhichBackoffsEndEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()

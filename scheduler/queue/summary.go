@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// Summary is how many pods wait, and for what.
+// Summary counts the pods of the queue by state.
 type Summary struct {
 	Active, Backoff, Unschedulable, Gated int
 	// RejectedBy counts unschedulable and gated pods by the plugins that rejected them.
@@ -35,7 +35,7 @@ func (q *Queue) Summary() Summary {
 	return s
 }
 
-// Waiting is a pod in the queue, for people who look.
+// Waiting is a pod in the queue, for operators.
 type Waiting struct {
 	UID             types.UID
 	Namespace, Name string

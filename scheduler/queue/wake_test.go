@@ -56,7 +56,7 @@ func TestUngate(t *testing.T) {
 		}
 		mustWait(t, q, time.Minute)
 		q.Move(nodeAdded, nil, nodeNamed("good"))
-		mustWait(t, q, time.Minute) // gated anew: what gates it says when it may
+		mustWait(t, q, time.Minute) // gated again: its plugin registers the event that opens the gate
 		if s := q.Summary(); s.Gated != 1 {
 			t.Errorf("summary %+v", s)
 		}

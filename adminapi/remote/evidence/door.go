@@ -143,7 +143,7 @@ func weak(ctx context.Context, address string) []string {
 func status(ctx context.Context, url string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, doorTimeout)
 	defer cancel()
-	// No data are sent or believed: the status is all that counts.
+	// No data are sent or used: only the status counts.
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -50,7 +50,7 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 	return key
 }
 
-// serve serves what a handler answers, by TLS with the configuration.
+// serve serves a handler by TLS with the configuration.
 func serve(t *testing.T, config *tls.Config) string {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -64,7 +64,7 @@ func serve(t *testing.T, config *tls.Config) string {
 	return server.Listener.Addr().String()
 }
 
-// TestKnock: each property of a port is what the port does.
+// TestKnock: each reported property of a port is the port's behaviour.
 func TestKnock(t *testing.T) {
 	cert, roots := authority(t, "system:node:n1")
 	_, others := authority(t, "other")

@@ -78,8 +78,8 @@ func (m *Made) Kubeconfig(c Cluster) ([]byte, error) {
 	return clientcmd.Write(*config)
 }
 
-// Merge puts the user into a kubeconfig file, which it makes if there is none, and returns the name
-// of the context. It becomes the current one if there was none.
+// Merge adds the user to a kubeconfig file, which it makes if needed, and returns the name of the
+// context. Without a current context, the new one becomes current.
 func (m *Made) Merge(path string, c Cluster) (string, error) {
 	config, err := clientcmd.LoadFromFile(path)
 	if os.IsNotExist(err) {

@@ -29,8 +29,8 @@ import (
 	"github.com/barque/barque/internal/clusterusers"
 )
 
-// DefaultTTL is how long a certificate is good. It cannot be renewed by its owner, so that a stolen
-// one ends within a working day, and so does the access of somebody who has left.
+// DefaultTTL is the default validity of a certificate. Its owner cannot renew it. So a stolen
+// certificate ends within a working day, and so does the access of a person that has left.
 const DefaultTTL = 24 * time.Hour
 
 // The shortest and the longest time, as the signer has them.
@@ -52,7 +52,7 @@ type Order struct {
 	TTL    time.Duration
 }
 
-// Check says what is wrong with the order.
+// Check returns an error about an invalid order.
 func (o Order) Check() error {
 	if err := checkName("user", o.Name); err != nil {
 		return err
@@ -108,7 +108,7 @@ type Info struct {
 	Serial  string    `json:"serial"` // hexadecimal
 	Issued  time.Time `json:"issued"`
 	Expires time.Time `json:"expires"`
-	By      string    `json:"by"`      // who made it
+	By      string    `json:"by"`      // the user that made it
 	Request string    `json:"request"` // the CertificateSigningRequest
 	// Revoked is the reason why it counts no more; empty while it counts.
 	Revoked string `json:"revoked,omitempty"`
@@ -149,7 +149,7 @@ func Add(ctx context.Context, client kubernetes.Interface, order Order) (*Made, 
 	}
 	made, err := approved(ctx, client, r, key)
 	if err != nil {
-		// A request that nobody has the key of would be listed as a user.
+		// A request whose key is lost would be listed as a user.
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), signs)
 		defer cancel()
 		return nil, errors.Join(err, requests.Delete(clean, r.Name, metav1.DeleteOptions{}))

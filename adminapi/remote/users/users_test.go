@@ -26,7 +26,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// cluster answers as a cluster does whose leader signs what is approved.
+// cluster answers like a cluster whose leader signs approved requests.
 func cluster(t *testing.T, decide func(r *certificatesv1.CertificateSigningRequest) error) *fake.Clientset {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -134,7 +134,7 @@ func TestFailedAdd(t *testing.T) {
 	t.Run("given up", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		client := cluster(t, func(r *certificatesv1.CertificateSigningRequest) error {
-			r.Status.Conditions = append(r.Status.Conditions, r.Status.Conditions[0]) // nobody signs
+			r.Status.Conditions = append(r.Status.Conditions, r.Status.Conditions[0]) // the request is never signed
 			cancel()
 			return nil
 		})
@@ -172,7 +172,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestMerge: a kubeconfig keeps what it has.
+// TestMerge: a kubeconfig keeps its other entries.
 func TestMerge(t *testing.T) {
 	made := &Made{Info: Info{Name: "ann"}, Certificate: []byte("c"), Key: []byte("k")}
 	path := filepath.Join(t.TempDir(), "kube", "config")

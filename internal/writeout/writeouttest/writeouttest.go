@@ -1,4 +1,4 @@
-// Package writeouttest tells tests what of a file the disk does not have yet.
+// Package writeouttest returns for tests how much of a file the disk does not have yet.
 package writeouttest
 
 import (
@@ -28,7 +28,7 @@ func Waiting(t testing.TB, f *os.File) int {
 	return int(stat.Dirty+stat.Writeback) * os.Getpagesize()
 }
 
-// Disk skips the test unless what is written into the directory waits for the disk by itself.
+// Disk skips the test unless written data wait for the disk by themselves in the directory.
 func Disk(t testing.TB, dir string) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(dir, "waiting"))

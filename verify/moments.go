@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// moment is a time in the record, and a revision that is known to have been after it.
+// moment is a time in the record, and a revision that is certainly later.
 type moment struct {
 	at       time.Duration
 	revision uint64
 }
 
-// wrote says whether the call is a write that was acknowledged at a revision.
+// wrote reports whether the call is an acknowledged write.
 func (c *Call) wrote() bool {
 	return c.Outcome == Done && (c.Verb == Create || c.Verb == Update)
 }
 
-// moments notes when which revisions were told, and at which revisions writes came out that began
-// later.
+// moments indexes the revisions of answers by the time of the answer. It indexes the revisions of
+// writes by the time of their beginning.
 func (j *judge) moments() {
 	for i := range j.calls {
 		c := &j.calls[i]
@@ -35,11 +35,11 @@ func (j *judge) moments() {
 	}
 }
 
-// floor returns the newest revision that anybody was told before a time; 0 when nobody was.
+// floor returns the newest revision in any answer before a time; 0 if there was none.
 func (j *judge) floor(at time.Duration) uint64 { return j.heard.Before(int64(at)) }
 
-// ceiling returns a revision that is above all that was done by a time: that of a write which began
-// later; 0 when none did.
+// ceiling returns a revision above all changes made by a time: that of a write which began later; 0
+// if none did.
 func (j *judge) ceiling(at time.Duration) uint64 {
 	n, _ := slices.BinarySearchFunc(j.later, at+1, func(m moment, at time.Duration) int { return cmp.Compare(m.at, at) })
 	if n < len(j.later) {
@@ -48,9 +48,9 @@ func (j *judge) ceiling(at time.Duration) uint64 {
 	return 0
 }
 
-// closed says whether the history has all that calls did of which anybody was told, and from which
-// revision on: it has no gap, and it has the last write, which began when all other calls had
-// ended. Watchers that did not come to the end leave it open.
+// closed reports whether the history has the effects of all calls, and its first revision. It must
+// be without a gap and have the last write, which began after all other calls had ended. A watcher
+// that did not reach the end leaves the history open.
 func (j *judge) closed() (from uint64, closed bool) {
 	last := -1
 	for i, c := range j.calls {
