@@ -147,8 +147,8 @@ func TestEnsure(t *testing.T) {
 	}
 }
 
-// TestAnEarlierLeader removes the schema of servers, which it does not know. The next leader of this
-// version has it again, and touches nothing else.
+// TestAnEarlierLeader: it removes the schema of servers, which it does not know. The next leader of
+// this version has it again, and touches nothing else.
 func TestAnEarlierLeader(t *testing.T) {
 	earlier := schemaDefaults
 	earlier.suggested = bootstrap.SuggestedFlowSchemas

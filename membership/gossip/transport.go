@@ -11,8 +11,8 @@ import (
 )
 
 // streamLimits bound the TCP connections of all machines to the gossip port, and what they send. A
-// member needs one for some milliseconds, and memberlist closes each after its TCPTimeout. The state
-// of 5,000 members takes some 3 MiB.
+// member needs one for some milliseconds, and memberlist closes each after its TCPTimeout. The
+// state of 5,000 members takes some 3 MiB.
 var streamLimits = connlimit.Limits{Total: 256, PerSource: 64, Bytes: 32 << 20}
 
 // transport is memberlist's, with a bound on its TCP connections: anybody may open one, and

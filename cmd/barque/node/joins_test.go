@@ -167,7 +167,8 @@ func (unavailable) View(ctx context.Context, _ raftstore.ViewOptions) (raftstore
 	return nil, raftstore.ErrUnavailable
 }
 
-// TestConfirmExchange: only the state in the leader's store confirms an exchange, and only this one.
+// TestConfirmExchange: only the state in the leader's store confirms an exchange, and only this
+// one.
 func TestConfirmExchange(t *testing.T) {
 	e := newExchanging(t, t.TempDir())
 	state := func(b pki.Bundle) string {
@@ -285,8 +286,8 @@ func TestCurrent(t *testing.T) {
 
 var errAny = errors.New("any error that says nothing about the certificate")
 
-// TestCurrentWithoutALeader: a server that has had no leader for a while gives none of the keys away
-// in an exchange. With a leader that confirms the exchange it does again.
+// TestCurrentWithoutALeader: a server that has had no leader for a while gives none of the keys
+// away in an exchange. With a leader that confirms the exchange it does again.
 func TestCurrentWithoutALeader(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
