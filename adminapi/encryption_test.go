@@ -38,7 +38,7 @@ func TestTheLeaderTellsHowFarItIs(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(leader.Certificate())
 	at := netip.MustParseAddrPort(leader.Listener.Addr().String())
-	relay := NewRelay("s1", func() []join.Server { return []join.Server{{Name: "s2", API: at}} }, &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, nil, nil)
+	relay := NewRelay("s1", func() []join.Server { return []join.Server{{Name: "s2", API: at}} }, &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, nil, func() bool { return false }, nil)
 	defer relay.client.CloseIdleConnections()
 	e := &Encryption{Relay: relay, Leader: func() (string, bool) { return "s2", true }}
 	get := func(group string) *httptest.ResponseRecorder {

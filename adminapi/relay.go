@@ -33,15 +33,15 @@ type Relay struct {
 	client  *http.Client
 }
 
-// NewRelay calls the servers with the configuration of TLS given, and with that of an administrator
-// those of earlier versions.
-func NewRelay(self string, servers func() []join.Server, config, admin *tls.Config, logger *slog.Logger) *Relay {
+// NewRelay calls the servers with the configuration of TLS given. While earlier is true, it may use
+// that of an administrator, see callers.
+func NewRelay(self string, servers func() []join.Server, config, admin *tls.Config, earlier func() bool, logger *slog.Logger) *Relay {
 	transport := func(config *tls.Config) http.RoundTripper {
 		return &http.Transport{
 			TLSClientConfig: config, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 1, IdleConnTimeout: 10 * time.Second, TLSHandshakeTimeout: 5 * time.Second,
 		}
 	}
-	return &Relay{self: self, servers: servers, client: &http.Client{Timeout: relayTimeout, Transport: callers{transport(config), transport(admin), logger}}}
+	return &Relay{self: self, servers: servers, client: &http.Client{Timeout: relayTimeout, Transport: callers{transport(config), transport(admin), earlier, logger}}}
 }
 
 // Pass relays a request that names another server, and calls next for all other requests.

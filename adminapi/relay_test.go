@@ -30,7 +30,7 @@ func TestARelayDoesNotAskItselfForEver(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(server.Certificate())
 	at := netip.MustParseAddrPort(server.Listener.Addr().String())
-	r := NewRelay("s1", func() []join.Server { return []join.Server{{Name: "s2", API: at}} }, &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, nil, nil)
+	r := NewRelay("s1", func() []join.Server { return []join.Server{{Name: "s2", API: at}} }, &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, nil, func() bool { return false }, nil)
 	defer r.client.CloseIdleConnections()
 	pass := r.Pass(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "served") })
 	handler.Store(&pass)

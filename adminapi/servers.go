@@ -53,7 +53,7 @@ func (s *Servers) Call(ctx context.Context, method, name, path string, out any) 
 	transport := func(config *tls.Config) http.RoundTripper {
 		return &http.Transport{DisableKeepAlives: true, TLSClientConfig: config}
 	}
-	calls := callers{transport(s.TLS()), transport(s.AdminTLS()), s.Logger}
+	calls := callers{transport(s.TLS()), transport(s.AdminTLS()), Earlier(s.Pool), s.Logger}
 	return CallJSON(ctx, &http.Client{Transport: calls}, method, name, "https://"+at.String()+path, out)
 }
 

@@ -30,6 +30,7 @@ import (
 type security struct {
 	authenticator authenticator.Request
 	tokens        authenticator.Request // of bearer tokens, for TokenReview
+	ended         func(ctx context.Context, token string) error
 	issuer        *authn.Issuer
 	objects       *authn.Objects
 
@@ -54,7 +55,7 @@ func (s *Server) newSecurity() (*security, error) {
 		Nodes:           core.Nodes().Lister(),
 		Reserved:        rbac.IsController,
 	}
-	requests, tokens, err := authn.New(authn.Config{
+	config := authn.Config{
 		ClientCAs:      s.port.ClientCA().VerifyOptions,
 		ProxyCAs:       s.port.OwnProxyCA().VerifyOptions,
 		Revoked:        s.cfg.Revoked,
@@ -68,13 +69,15 @@ func (s *Server) newSecurity() (*security, error) {
 		AnonymousPaths: s.cfg.AnonymousPaths,
 		NoAnonymous:    s.cfg.NoAnonymous,
 		Now:            s.cfg.Now,
-	})
+	}
+	requests, tokens, err := authn.New(config)
 	if err != nil {
 		return nil, err
 	}
 	sec := &security{
 		authenticator: requests,
 		tokens:        tokens,
+		ended:         authn.Ended(config),
 		issuer:        issuer,
 		objects:       objects,
 	}

@@ -74,10 +74,10 @@ type Server struct {
 	logger       *slog.Logger
 }
 
-// lasting are requests that end when the trust in their certificates has changed.
+// lasting are requests that end when their credentials count no more.
 type lasting struct {
 	*cutoff.Requests
-	changed func() <-chan struct{}
+	run func(ctx context.Context)
 }
 
 // New puts a server together. It needs the store only from Run on.
@@ -187,7 +187,7 @@ func (s *Server) genericConfig(own *restclient.Config, sec *security, parts *par
 	}
 	c.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
 		handler = s.withoutWritesUntilSynced(storage.WithLeaderTermHeader(rawlist.Handler(watchwriter.Handler(s.withDocuments(handler)))), parts.codecs)
-		for _, l := range s.lastingRequests(c.LongRunningFunc) {
+		for _, l := range s.lastingRequests(sec, c.LongRunningFunc) {
 			handler = l.Handler(handler)
 		}
 		handler = s.withoutRights(caller.Handler(cutoff.WithProof(genericapiserver.DefaultBuildHandlerChain(handler, c))))
@@ -196,8 +196,8 @@ func (s *Server) genericConfig(own *restclient.Config, sec *security, parts *par
 	return c, nil
 }
 
-// lastingRequests are the requests that end with the trust in their certificates.
-func (s *Server) lastingRequests(long request.LongRunningRequestCheck) []lasting {
+// lastingRequests are the requests that end with their credentials.
+func (s *Server) lastingRequests(sec *security, long request.LongRunningRequestCheck) []lasting {
 	if s.lasting != nil {
 		return s.lasting
 	}
@@ -205,12 +205,16 @@ func (s *Server) lastingRequests(long request.LongRunningRequestCheck) []lasting
 		info, ok := request.RequestInfoFrom(r.Context())
 		return ok && long(r, info)
 	}
-	s.lasting = []lasting{}
+	tokens := cutoff.OfTokens(sec.ended, lasts)
+	s.lasting = []lasting{{tokens, tokens.RunTokens}}
+	add := func(q *cutoff.Requests, changed func() <-chan struct{}) {
+		s.lasting = append(s.lasting, lasting{q, func(ctx context.Context) { q.Run(ctx, changed) }})
+	}
 	if s.cfg.Revoked != nil {
-		s.lasting = append(s.lasting, lasting{cutoff.New(cutoff.ByCluster, s.cfg.Revoked, s.authorities, lasts), s.cfg.RevokedChanged})
+		add(cutoff.New(cutoff.ByCluster, s.cfg.Revoked, s.authorities, lasts), s.cfg.RevokedChanged)
 	}
 	if proxy := s.frontProxy(); proxy != nil {
-		s.lasting = append(s.lasting, lasting{cutoff.New(cutoff.ByProxy, nil, func(*x509.Certificate) (x509.VerifyOptions, bool) { return proxy.Believed() }, lasts), proxy.Changed})
+		add(cutoff.New(cutoff.ByProxy, nil, func(*x509.Certificate) (x509.VerifyOptions, bool) { return proxy.Believed() }, lasts), proxy.Changed)
 	}
 	return s.lasting
 }
@@ -282,7 +286,7 @@ func (s *Server) start(ctx context.Context) (<-chan error, context.CancelCauseFu
 	go func() { ended <- prepared.Run(serving) }()
 	go age(serving, s.caches) // ends with serving
 	for _, l := range s.lasting {
-		go l.Run(serving, l.changed) // ends with serving
+		go l.run(serving) // ends with serving
 	}
 	return ended, stop, nil
 }

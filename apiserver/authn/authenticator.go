@@ -96,14 +96,15 @@ func New(cfg Config) (requests, tokens authenticator.Request, err error) {
 		kinds = append(kinds, cfg.Logins.Tokens()...)
 	}
 	token := tokencache.New(tokenunion.New(kinds...), true, cacheFor, 0)
+	review := token
+	token = notedTokens{token}
 	if cfg.Process != nil {
-		token = tokenunion.New(cfg.Process, token)
+		token, review = tokenunion.New(cfg.Process, token), tokenunion.New(cfg.Process, review)
 	}
 
 	if cfg.ProxyCAs == nil {
 		cfg.ProxyCAs = cfg.ClientCAs
 	}
-	bearer := bearertoken.New(token)
 	var ways []authenticator.Request
 	if cfg.ProxyCAs != nil && len(cfg.ProxyClients) > 0 {
 		proxied := headerrequest.NewDynamicVerifyOptionsSecure(cfg.ProxyCAs, headerrequest.StaticStringSlice(cfg.ProxyClients),
@@ -114,7 +115,7 @@ func New(cfg Config) (requests, tokens authenticator.Request, err error) {
 	if cfg.ClientCAs != nil {
 		ways = append(ways, &revocable{cfg.Revoked, newCertificates(cfg.ClientCAs, cfg.reserved)})
 	}
-	ways = append(ways, bearer, websocket.NewProtocolAuthenticator(token))
+	ways = append(ways, bearertoken.New(token), websocket.NewProtocolAuthenticator(token))
 	if cfg.Logins != nil {
 		ways = append(ways, cfg.Logins.Requests()...)
 	}
@@ -128,7 +129,7 @@ func New(cfg Config) (requests, tokens authenticator.Request, err error) {
 	requests = group.NewAuthenticatedGroupAdder(all)
 	// Credentials that are wrong must not turn into anonymous access.
 	requests = union.NewFailOnError(requests, cfg.anonymous())
-	return requests, group.NewAuthenticatedGroupAdder(bearer), nil
+	return requests, group.NewAuthenticatedGroupAdder(bearertoken.New(review)), nil
 }
 
 // proxied asks the proxy first. The other ways count unless it named a user, permitted or not.

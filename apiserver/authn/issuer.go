@@ -152,7 +152,7 @@ func (i *Issuer) open(token, issuer string, claims any) (mine bool, err error) {
 			return true, nil
 		}
 	}
-	return true, fmt.Errorf("the signature of the service-account token does not match any known key")
+	return true, revokedf("the signature of the service-account token does not match any known key")
 }
 
 // clocksDiffer is how far the clock of the server that has issued a token may be ahead of that of

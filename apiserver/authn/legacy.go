@@ -105,10 +105,10 @@ func (l *legacyTokens) check(ctx context.Context, c *legacyClaims, token string)
 		return nil, err
 	}
 	if secret.DeletionTimestamp != nil {
-		return nil, fmt.Errorf("the secret %s/%s that holds the token is being deleted", c.Namespace, c.SecretName)
+		return nil, revokedf("the secret %s/%s that holds the token is being deleted", c.Namespace, c.SecretName)
 	}
 	if subtle.ConstantTimeCompare(secret.Data[corev1.ServiceAccountTokenKey], []byte(token)) != 1 {
-		return nil, fmt.Errorf("the secret %s/%s no longer holds the token", c.Namespace, c.SecretName)
+		return nil, revokedf("the secret %s/%s no longer holds the token", c.Namespace, c.SecretName)
 	}
 	account, err := l.objects.serviceAccount(ctx, c.Namespace, c.Account)
 	if err := alive("service account", c.Namespace, &ref{c.Account, c.AccountUID}, account, err, l.now()); err != nil {
@@ -117,7 +117,7 @@ func (l *legacyTokens) check(ctx context.Context, c *legacyClaims, token string)
 	if since := secret.Labels[invalidSinceLabel]; since != "" {
 		audit.AddAuditAnnotation(ctx, "authentication.k8s.io/legacy-token-invalidated", secret.Name+"/"+secret.Namespace)
 		l.used(ctx, secret)
-		return nil, fmt.Errorf("the token in secret %s/%s has been marked as invalid since %s; remove its label %s to use it again, or use TokenRequest",
+		return nil, revokedf("the token in secret %s/%s has been marked as invalid since %s; remove its label %s to use it again, or use TokenRequest",
 			c.Namespace, c.SecretName, since, invalidSinceLabel)
 	}
 	if slices.ContainsFunc(account.Secrets, func(r corev1.ObjectReference) bool { return r.Name == secret.Name }) {

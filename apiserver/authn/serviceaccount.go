@@ -132,16 +132,16 @@ const deletionLeeway = 60 * time.Second
 
 func alive(kind, namespace string, want *ref, obj metav1.Object, err error, now time.Time) error {
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("the %s %s/%s that the token is bound to is gone", kind, namespace, want.Name)
+		return revokedf("the %s %s/%s that the token is bound to is gone", kind, namespace, want.Name)
 	}
 	if err != nil {
 		return fmt.Errorf("looking up the %s %s/%s that the token is bound to: %w", kind, namespace, want.Name, err)
 	}
 	if string(obj.GetUID()) != want.UID {
-		return fmt.Errorf("the token is bound to an earlier %s %s/%s", kind, namespace, want.Name)
+		return revokedf("the token is bound to an earlier %s %s/%s", kind, namespace, want.Name)
 	}
 	if d := obj.GetDeletionTimestamp(); d != nil && now.After(d.Add(deletionLeeway)) {
-		return fmt.Errorf("the %s %s/%s that the token is bound to has been deleted", kind, namespace, want.Name)
+		return revokedf("the %s %s/%s that the token is bound to has been deleted", kind, namespace, want.Name)
 	}
 	return nil
 }

@@ -146,3 +146,20 @@ func TestEnsure(t *testing.T) {
 		t.Errorf("there was nothing to do: %v", did)
 	}
 }
+
+// TestAnEarlierLeader: it removes the schema of servers, which it does not know. The next leader of
+// this version has it again, and touches nothing else.
+func TestAnEarlierLeader(t *testing.T) {
+	earlier := schemaDefaults
+	earlier.suggested = bootstrap.SuggestedFlowSchemas
+	is := decide(nil, schemaDefaults).create
+	todo := decide(is, earlier)
+	if len(todo.remove) != 1 || todo.remove[0].Name != serversSchema.Name || todo.create != nil || todo.update != nil {
+		t.Fatalf("the earlier leader's plan: %+v", todo)
+	}
+	left := slices.DeleteFunc(is, func(s *flowcontrolv1.FlowSchema) bool { return s.Name == serversSchema.Name })
+	todo = decide(left, schemaDefaults)
+	if len(todo.create) != 1 || todo.create[0].Name != serversSchema.Name || todo.remove != nil || todo.update != nil {
+		t.Errorf("the next leader's plan: %+v", todo)
+	}
+}

@@ -5,6 +5,10 @@
 // the most is closed. A client that authenticates at once gets through beside any number of silent
 // ones, and a flood from one source costs that source's own places. Authenticated connections are
 // not counted.
+//
+// What such clients have sent is bounded, too: a slow client may send a header of a megabyte, which
+// its server keeps until the end of the header. The fullest connection of the source with the most
+// bytes is closed.
 package connlimit
 
 import (
@@ -30,13 +34,24 @@ type Limits struct {
 	// Exempt are sources that PerSource does not bound, such as a load balancer. Loopback is one
 	// always.
 	Exempt []netip.Prefix
+	// Bytes bounds what all connections without credentials have sent, until Consumed is called. 0
+	// means the default, and none where Settled is set: such a listener passes bytes on.
+	Bytes int64
 	// Settled is the age at which a connection is counted no longer, for listeners that do not
 	// authenticate. 0 is never.
 	Settled time.Duration
 }
 
-// DefaultTotal and DefaultPerSource are the default limits. A connection takes some 50 KiB.
+// DefaultTotal and DefaultPerSource are the default limits. A connection takes some 50 KiB, and up
+// to three times what it has sent.
 const DefaultTotal, DefaultPerSource = 1000, 250
+
+// The default of Bytes: so much of each connection, and leastBytes at least. A handshake and a
+// request take some kilobytes, and a long header some more.
+const (
+	bytesEach  = 32 << 10
+	leastBytes = 32 << 20
+)
 
 // Completed returns the limits with defaults.
 func (l Limits) Completed() Limits {
@@ -45,6 +60,9 @@ func (l Limits) Completed() Limits {
 	}
 	if l.PerSource <= 0 {
 		l.PerSource = min(DefaultPerSource, l.Total)
+	}
+	if l.Bytes <= 0 && l.Settled == 0 {
+		l.Bytes = max(leastBytes, bytesEach*int64(l.Total))
 	}
 	return l
 }
@@ -57,6 +75,7 @@ type Limiter struct {
 
 	mu    sync.Mutex
 	count int
+	held  int64 // bytes of the counted connections
 	next  uint64
 	from  map[netip.Addr][]*Conn // the oldest first
 }
@@ -90,7 +109,10 @@ type Conn struct {
 	source  netip.Addr
 	number  uint64 // in the order of coming
 	settled *time.Timer
-	closed  bool // guarded by the limiter's mu
+
+	// Guarded by the limiter's mu:
+	counted, closed bool
+	held            int64 // bytes that were read, and not consumed yet
 
 	authenticated atomic.Bool
 }
@@ -133,6 +155,7 @@ func (l *Limiter) add(c *Conn) (surplus *Conn) {
 	at, _ := slices.BinarySearchFunc(all, c.number, func(c *Conn, number uint64) int { return cmp.Compare(c.number, number) })
 	l.from[c.source] = slices.Insert(all, at, c)
 	l.count++
+	c.counted = true
 	switch {
 	case l.count > l.limits.Total:
 		surplus = l.surplus(l.heaviest(), c)
@@ -149,8 +172,47 @@ func (l *Limiter) add(c *Conn) (surplus *Conn) {
 func (l *Limiter) end(surplus *Conn) {
 	if surplus != nil {
 		_ = surplus.Conn.Close() // its owner reads the end
-		l.say(surplus.source)
+		l.say("closed a connection of a source, because too many clients have not authenticated", surplus.source)
 	}
+}
+
+// take counts bytes that a connection has sent, and closes others that have sent more.
+func (l *Limiter) take(c *Conn, n int) {
+	var full []*Conn
+	l.mu.Lock()
+	if c.counted {
+		c.held += int64(n)
+		l.held += int64(n)
+	}
+	for l.held > l.limits.Bytes {
+		fullest := l.fullest()
+		l.remove(fullest)
+		full = append(full, fullest)
+	}
+	l.mu.Unlock()
+	for _, c := range full {
+		_ = c.Conn.Close() // its owner reads the end
+		l.say("closed a connection of a source, because clients that have not authenticated have sent too much", c.source)
+	}
+}
+
+// fullest returns the connection with the most bytes of the source with the most. The caller holds
+// mu, and some connection has bytes.
+func (l *Limiter) fullest() (found *Conn) {
+	most := int64(-1)
+	for _, all := range l.from {
+		sum, first := int64(0), all[0]
+		for _, c := range all {
+			sum += c.held
+			if c.held > first.held {
+				first = c
+			}
+		}
+		if sum > most {
+			found, most = first, sum
+		}
+	}
+	return found
 }
 
 // surplus returns the connection of a source that is closed when there is one too many: the oldest,
@@ -163,13 +225,12 @@ func (l *Limiter) surplus(source netip.Addr, newcomer *Conn) *Conn {
 	return l.from[source][0]
 }
 
-func (l *Limiter) say(source netip.Addr) {
+func (l *Limiter) say(what string, source netip.Addr) {
 	omitted, ok := l.lines.Take(time.Now())
 	if !ok {
 		return
 	}
-	l.logger.Warn("closed a connection of a source, because too many clients have not authenticated", "source", source,
-		"limit", l.limits.Total, "limitOfOneSource", l.limits.PerSource, "othersNotLogged", omitted)
+	l.logger.Warn(what, "source", source, "limit", l.limits.Total, "limitOfOneSource", l.limits.PerSource, "limitOfBytes", l.limits.Bytes, "othersNotLogged", omitted)
 }
 
 func (l *Limiter) exempt(source netip.Addr) bool {
@@ -196,6 +257,8 @@ func (l *Limiter) remove(c *Conn) bool {
 		return false
 	}
 	l.count--
+	l.held -= c.held
+	c.counted, c.held = false, 0
 	if len(all) == 1 {
 		delete(l.from, c.source)
 	} else {
@@ -223,6 +286,33 @@ func (l *Limiter) Count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.count
+}
+
+// Held returns the number of bytes that counted connections have sent, and that are not consumed.
+func (l *Limiter) Held() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.held
+}
+
+// Read implements net.Conn.
+func (c *Conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 && c.limiter.limits.Bytes > 0 && !c.Authenticated() {
+		c.limiter.take(c, n)
+	}
+	return n, err
+}
+
+// Consumed says that what the connection has sent so far takes no memory any more.
+func (c *Conn) Consumed() {
+	if c.Authenticated() {
+		return
+	}
+	c.limiter.mu.Lock()
+	defer c.limiter.mu.Unlock()
+	c.limiter.held -= c.held
+	c.held = 0
 }
 
 // Authenticate marks a connection as that of a known client: it is counted no longer.

@@ -179,3 +179,81 @@ func TestClientsStay(t *testing.T) {
 		}
 	})
 }
+
+// sends is a connection from an address that has sent so many bytes.
+type sends struct {
+	*fakeConn
+	bytes int
+}
+
+func (s *sends) Read(p []byte) (int, error) {
+	n := min(len(p), s.bytes)
+	s.bytes -= n
+	return n, nil
+}
+
+// TestWhatStrangersSendIsBounded: the fullest connection of the source with the most bytes goes.
+// Those of clients that are known, or whose request was answered, do not count.
+func TestWhatStrangersSendIsBounded(t *testing.T) {
+	type client struct {
+		address  string
+		bytes    int
+		then     func(*Conn) // after it has sent
+		survives bool
+	}
+	for name, c := range map[string]struct {
+		clients []client
+		held    int64
+	}{
+		"little":                     {[]client{{"10.0.0.1:1", 40, nil, true}, {"10.0.0.1:2", 60, nil, true}}, 100},
+		"a heavy source":             {[]client{{"10.0.0.1:1", 30, nil, true}, {"10.0.0.1:2", 35, nil, false}, {"10.0.0.2:1", 30, nil, true}, {"10.0.0.3:1", 20, nil, true}}, 80},
+		"many sources":               {[]client{{"10.0.0.1:1", 40, nil, false}, {"10.0.0.2:1", 30, nil, true}, {"10.0.0.3:1", 35, nil, true}}, 65},
+		"at once":                    {[]client{{"10.0.0.1:1", 30, nil, true}, {"10.0.0.2:1", 101, nil, false}}, 30},
+		"a known client":             {[]client{{"10.0.0.1:1", 90, (*Conn).Authenticate, true}, {"10.0.0.2:1", 90, nil, true}}, 90},
+		"answered":                   {[]client{{"10.0.0.1:1", 90, (*Conn).Consumed, true}, {"10.0.0.2:1", 90, nil, true}}, 90},
+		"known, and not any more":    {[]client{{"10.0.0.1:1", 90, func(c *Conn) { c.Authenticate(); c.Estrange() }, true}, {"10.0.0.2:1", 90, nil, true}}, 90},
+		"closed":                     {[]client{{"10.0.0.1:1", 90, func(c *Conn) { _ = c.Close() }, false}, {"10.0.0.2:1", 90, nil, true}}, 90},
+		"closed, and consumed later": {[]client{{"10.0.0.1:1", 90, func(c *Conn) { _ = c.Close(); c.Consumed() }, false}, {"10.0.0.2:1", 90, nil, true}}, 90},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := New(Limits{Total: 10, Bytes: 100}, quiet())
+			var conns []*sends
+			for _, a := range c.clients {
+				from := &sends{from(a.address), a.bytes}
+				conns = append(conns, from)
+				conn := l.Enter(from)
+				if n, err := conn.Read(make([]byte, 1000)); n != a.bytes || err != nil {
+					t.Fatalf("%d, %v", n, err)
+				}
+				if a.then != nil {
+					a.then(conn)
+				}
+			}
+			for i, a := range c.clients {
+				if conns[i].closed == a.survives {
+					t.Errorf("%s with %d bytes: closed is %t", a.address, a.bytes, conns[i].closed)
+				}
+			}
+			if held := l.Held(); held != c.held {
+				t.Errorf("%d bytes are held, want %d", held, c.held)
+			}
+		})
+	}
+}
+
+// TestBytesThatArePassedOn are not bounded: nobody keeps them.
+func TestBytesThatArePassedOn(t *testing.T) {
+	l := New(Limits{Settled: time.Minute}, quiet())
+	conn := &sends{from("10.0.0.1:1"), 1 << 30}
+	c := l.Enter(conn)
+	defer c.Close()
+	buffer := make([]byte, 1<<20)
+	for range 1 << 10 {
+		if n, err := c.Read(buffer); n != len(buffer) || err != nil {
+			t.Fatalf("%d, %v", n, err)
+		}
+	}
+	if conn.closed || l.Held() != 0 {
+		t.Errorf("closed is %t, %d bytes are held", conn.closed, l.Held())
+	}
+}

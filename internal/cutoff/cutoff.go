@@ -1,5 +1,8 @@
-// Package cutoff ends requests whose client certificate is revoked while they are answered. A watch
-// is authenticated once, at its beginning, and may last for an hour; a command in a pod has no end.
+// Package cutoff ends requests whose credential is revoked while they are answered. A watch is
+// authenticated once, at its beginning, and may last for an hour; a command in a pod has no end.
+//
+// A credential that ends by its time ends no request, as in Kubernetes: a program that renews its
+// token each hour may run one command for longer.
 package cutoff
 
 import (
@@ -23,6 +26,7 @@ type Requests struct {
 	proof   Proof
 	revoked func(leaf *x509.Certificate) error
 	believe func(leaf *x509.Certificate) (x509.VerifyOptions, bool)
+	ended   func(ctx context.Context, token string) error
 	lasting func(*http.Request) bool
 
 	mu   sync.Mutex
@@ -30,9 +34,11 @@ type Requests struct {
 	open map[uint64]lasting
 }
 
+// lasting is one of them. It has certificates, or a token.
 type lasting struct {
-	sent []*x509.Certificate // by the client, its own first
-	end  context.CancelCauseFunc
+	sent  []*x509.Certificate // by the client, its own first
+	token string
+	end   context.CancelCauseFunc
 }
 
 // New returns no requests yet. They are those whose user the proof has proven. revoked returns the
@@ -45,18 +51,28 @@ func New(proof Proof, revoked func(leaf *x509.Certificate) error, believe func(l
 	return &Requests{proof: proof, revoked: revoked, believe: believe, lasting: long, open: map[uint64]lasting{}}
 }
 
+// OfTokens returns no requests yet. They are those whose user a bearer token has proven. ended
+// returns the reason why a token that was good counts no more, or nil; also if it cannot tell. long
+// is as for New.
+func OfTokens(ended func(ctx context.Context, token string) error, long func(*http.Request) bool) *Requests {
+	return &Requests{proof: byToken, ended: ended, lasting: long, open: map[uint64]lasting{}}
+}
+
 // Handler wraps the handler of authenticated requests, which have come through WithProof.
 func (q *Requests) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || !provenBy(r.Context(), q.proof) || !q.lasting(r) {
+		l, mine := q.of(r)
+		if !mine {
 			next.ServeHTTP(w, r)
 			return
 		}
 		ctx, end := context.WithCancelCause(r.Context())
 		defer end(nil)
-		l := lasting{r.TLS.PeerCertificates, end}
+		l.end = end
 		defer q.leave(q.enter(l))
-		q.judge(l) // what has changed since it was authenticated, and before it has entered
+		if q.proof != byToken { // tokens are looked at again and again
+			q.judge(l) // what has changed since it was authenticated, and before it has entered
+		}
 		// Other answers keep their writer, of which handlers demand more than an upgrade needs.
 		if r.ProtoMajor == 1 && strings.Contains(strings.ToLower(strings.Join(r.Header.Values("Connection"), ",")), "upgrade") {
 			upgraded := &upgradable{ResponseWriter: w, ctx: ctx}
@@ -65,6 +81,21 @@ func (q *Requests) Handler(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
+}
+
+// of returns the credential of a request, and whether the request is one of these.
+func (q *Requests) of(r *http.Request) (lasting, bool) {
+	is := proofOf(r.Context())
+	if is == nil || is.by != q.proof || !q.lasting(r) {
+		return lasting{}, false
+	}
+	if q.proof == byToken {
+		return lasting{token: is.token}, true
+	}
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return lasting{}, false
+	}
+	return lasting{sent: r.TLS.PeerCertificates}, true
 }
 
 // upgradable closes the connection of an upgraded request, such as a command in a pod, when its
@@ -148,12 +179,15 @@ func (q *Requests) follow(ctx context.Context, changed func() <-chan struct{}) {
 	}
 }
 
+func (q *Requests) all() []lasting {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Collect(maps.Values(q.open))
+}
+
 // look judges a copy: a look takes its time, and a request that begins meanwhile judges itself.
 func (q *Requests) look() {
-	q.mu.Lock()
-	open := slices.Collect(maps.Values(q.open))
-	q.mu.Unlock()
-	for _, l := range open {
+	for _, l := range q.all() {
 		q.judge(l)
 	}
 }

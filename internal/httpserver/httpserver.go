@@ -94,6 +94,10 @@ func (s *Server) Shutdown(ctx context.Context) error { return s.http.Shutdown(ct
 // Close closes the listener and all connections.
 func (s *Server) Close() error { return s.http.Close() }
 
+// Held returns the number of bytes that these connections have sent, but for those of answered
+// requests.
+func (s *Server) Held() int64 { return s.limiter.Held() }
+
 // Strangers returns the number of connections that have not authenticated.
 func (s *Server) Strangers() int { return s.limiter.Count() }
 
@@ -160,6 +164,8 @@ func limited(next http.Handler) http.Handler {
 			return
 		}
 		control := http.NewResponseController(w)
+		conn.Consumed() // the header
+		defer conn.Consumed()
 		if !conn.Authenticated() {
 			_ = control.SetWriteDeadline(time.Now().Add(strangerAnswer))
 			s := &stranger{conn: conn, control: control}

@@ -77,11 +77,14 @@ func (s *server) awaitNewest(ctx context.Context) error {
 // recordedPeers are the keys of the members for each other, by their IDs, and the names of those
 // that have recorded none.
 func (s *server) recordedPeers(ctx context.Context) (keys map[string][]string, missing []string, err error) {
-	recorded, err := s.book.PeerKeys(ctx)
+	return recordedPeers(ctx, s.book, s.store.Members())
+}
+
+func recordedPeers(ctx context.Context, book *admissions.Book, members []raftstore.Member) (keys map[string][]string, missing []string, err error) {
+	recorded, err := book.PeerKeys(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	members := s.store.Members()
 	if len(members) == 0 {
 		return nil, nil, errors.New("this server does not know the members of the store yet")
 	}
@@ -120,7 +123,11 @@ func (s *server) watchPeers(ctx context.Context) error {
 
 // confirmExchange returns nil if the cluster, by its leader, makes the same CA known for servers.
 func (s *server) confirmExchange(ctx context.Context, b pki.Bundle) error {
-	value, _, err := register.New(s.store, caKey).Get(ctx)
+	return confirmExchange(ctx, s.store, b)
+}
+
+func confirmExchange(ctx context.Context, store register.Store, b pki.Bundle) error {
+	value, _, err := register.New(store, caKey).Get(ctx)
 	if err != nil {
 		return err
 	}
@@ -140,16 +147,20 @@ func (s *server) confirmExchange(ctx context.Context, b pki.Bundle) error {
 
 // current returns the reason why the certificate is not the present one of a member, or nil.
 func (s *server) current(ctx context.Context, cert *x509.Certificate) error {
+	return current(ctx, s.peers, s.book, s.store.Members(), cert)
+}
+
+func current(ctx context.Context, peers *admissions.Peers, book *admissions.Book, members []raftstore.Member, cert *x509.Certificate) error {
 	id := ""
-	for _, m := range s.store.Members() {
+	for _, m := range members {
 		if m.Name == cert.Subject.CommonName {
 			id = m.ID
 		}
 	}
-	if err := s.peers.Asks(id, cert); err != nil {
+	if err := peers.Asks(id, cert); err != nil {
 		return err
 	}
-	return s.book.Current(ctx, cert)
+	return book.Current(ctx, cert)
 }
 
 // recordKeys records the keys of this server for others, the next one too. It fails unless this

@@ -28,7 +28,7 @@ import (
 func (s *server) handlers() map[string]http.Handler {
 	logger := s.logger.With("part", "relay")
 	servers := &adminapi.Servers{Pool: s.pool, Known: s.record.Servers, TLS: s.ids.CallTLS, AdminTLS: s.ids.CallAsAdmin, Logger: logger}
-	relay := adminapi.NewRelay(s.options.Name, servers.All, s.ids.CallTLS(), s.ids.CallAsAdmin(), logger)
+	relay := adminapi.NewRelay(s.options.Name, servers.All, s.ids.CallTLS(), s.ids.CallAsAdmin(), adminapi.Earlier(s.pool), logger)
 	handlers := s.backups.Handlers(relay)
 	handlers[clusterstatus.DiagnosisPath] = extra.MastersAndServers(http.MethodGet, relay.Pass(s.diagnosis().ServeHTTP))
 	handlers[clusterstatus.StatusPath] = adminapi.StatusHandler(func(ctx context.Context) *clusterstatus.Observation {
