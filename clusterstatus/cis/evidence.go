@@ -93,6 +93,8 @@ type KubeletClient struct {
 type Machine struct {
 	Name  string `json:"name"`
 	Files []File `json:"files"`
+	// Unseen is, by kind, why files of it may be missing.
+	Unseen map[string]string `json:"unseen,omitempty"`
 }
 
 // Kinds of files.

@@ -242,6 +242,9 @@ func accountKey(s *Server) Verdict {
 	if s.Report == nil {
 		return unknown("no report: %s", s.Silent)
 	}
+	if why := s.Report.Machine.Unseen[KindKey]; why != "" {
+		return unknown("%s", why)
+	}
 	for _, f := range s.Report.Machine.Files {
 		if f.Kind == KindKey && strings.HasSuffix(f.Path, "/service-account.key") {
 			if why := within(0o600)(f); why != "" {

@@ -42,8 +42,8 @@ func controlPlaneFiles() []Row {
 	}
 	pki := []string{KindPKI, KindCert, KindKey, KindCA}
 	rows = append(rows,
-		Row{ID: "1.1.9", Level: 1, Asks: "files of the pod network: 600 or stricter", Looks: "configuration and leases below the data directory", Mend: chmod, Scope: OfMachine, judge: files([]string{KindCNI}, "the pod network is another plugin's", within(0o600))},
-		Row{ID: "1.1.10", Level: 1, Asks: "files of the pod network: owned by root", Looks: "the same files", Mend: chown, Scope: OfMachine, judge: files([]string{KindCNI}, "the pod network is another plugin's", roots)},
+		Row{ID: "1.1.9", Level: 1, Asks: "files of the pod network: 600 or stricter", Looks: "configuration and leases below the data directory", Mend: chmod, Scope: OfMachine, judge: ofNodes(files([]string{KindCNI}, "the pod network is another plugin's", within(0o600)))},
+		Row{ID: "1.1.10", Level: 1, Asks: "files of the pod network: owned by root", Looks: "the same files", Mend: chown, Scope: OfMachine, judge: ofNodes(files([]string{KindCNI}, "the pod network is another plugin's", roots))},
 		Row{ID: "1.1.11", Level: 1, Asks: "directory of etcd: 700 or stricter", Looks: "the directory of the store", Mend: "chmod 700 DATA-DIR/store", judge: files([]string{KindStore}, "no store", within(0o700))},
 		Row{ID: "1.1.12", Level: 1, Asks: "directory of etcd: owned by etcd", Looks: "the store is a part of the server, which runs as root: root owns the directory", Mend: "chown root:root DATA-DIR/store", judge: files([]string{KindStore}, "no store", roots)},
 		Row{ID: "1.1.13", Level: 1, Asks: "kubeconfig of the administrator: 600 or stricter", Looks: "DATA-DIR/admin.kubeconfig", Mend: chmod, judge: files([]string{KindKubeconfig}, "there is none", within(0o600))},
@@ -138,20 +138,20 @@ func logins() []Row {
 
 // nodeFiles are 4.1.
 func nodeFiles() []Row {
-	proxy := Row{Level: 1, Looks: "the proxy of Services is in the node's process: it has no kubeconfig", Mend: "remove the kubeconfig", judge: otherKubeconfigs, Scope: OfMachine}
+	proxy := Row{Level: 1, Looks: "the proxy of Services is in the node's process: it has no kubeconfig", Mend: "remove the kubeconfig", judge: ofNodes(otherKubeconfigs), Scope: OfMachine}
 	mode, owner := proxy, proxy
 	mode.ID, mode.Asks = "4.1.3", "kubeconfig of the proxy: 600 or stricter"
 	owner.ID, owner.Asks = "4.1.4", "kubeconfig of the proxy: owned by root"
 	return []Row{
-		{ID: "4.1.1", Level: 1, Asks: "unit of the kubelet: 600 or stricter", Looks: "the node's systemd unit and its environment files", Mend: chmodUnit, Scope: OfMachine, judge: files([]string{KindUnit}, "the node runs without a unit file", within(0o600))},
-		{ID: "4.1.2", Level: 1, Asks: "unit of the kubelet: owned by root", Looks: "the node's systemd unit and its environment files", Mend: chown, Scope: OfMachine, judge: files([]string{KindUnit}, "the node runs without a unit file", roots)},
+		{ID: "4.1.1", Level: 1, Asks: "unit of the kubelet: 600 or stricter", Looks: "the node's systemd unit and its environment files", Mend: chmodUnit, Scope: OfMachine, judge: ofNodes(files([]string{KindUnit}, "the node runs without a unit file", within(0o600)))},
+		{ID: "4.1.2", Level: 1, Asks: "unit of the kubelet: owned by root", Looks: "the node's systemd unit and its environment files", Mend: chown, Scope: OfMachine, judge: ofNodes(files([]string{KindUnit}, "the node runs without a unit file", roots))},
 		mode, owner,
-		{ID: "4.1.5", Level: 1, Asks: "kubeconfig of the kubelet: 600 or stricter", Looks: "it has none; its keys in DATA-DIR and DATA-DIR/pki, and node.json", Mend: chmod, Scope: OfMachine, judge: files([]string{KindKey, KindRecord}, "there is none", within(0o600))},
-		{ID: "4.1.6", Level: 1, Asks: "kubeconfig of the kubelet: owned by root", Looks: "the same files", Mend: chown, Scope: OfMachine, judge: files([]string{KindKey, KindRecord}, "there is none", roots)},
-		{ID: "4.1.7", Level: 1, Asks: "the CA of clients: 644 or stricter", Looks: "DATA-DIR/pki/ca.crt", Mend: "chmod 644 the file", Scope: OfMachine, judge: files([]string{KindCA}, "there is none", within(0o644))},
-		{ID: "4.1.8", Level: 1, Asks: "the CA of clients: owned by root", Looks: "DATA-DIR/pki/ca.crt", Mend: chown, Scope: OfMachine, judge: files([]string{KindCA}, "there is none", roots)},
-		{ID: "4.1.9", Level: 1, Asks: "configuration of the kubelet: 600 or stricter", Looks: "the files of --kubelet-config and --kubelet-config-dir", Mend: chmod, Scope: OfMachine, judge: files([]string{KindKubelet}, "no configuration file of the kubelet is known here", within(0o600))},
-		{ID: "4.1.10", Level: 1, Asks: "configuration of the kubelet: owned by root", Looks: "the same files", Mend: chown, Scope: OfMachine, judge: files([]string{KindKubelet}, "no configuration file of the kubelet is known here", roots)},
+		{ID: "4.1.5", Level: 1, Asks: "kubeconfig of the kubelet: 600 or stricter", Looks: "it has none; its keys in DATA-DIR and DATA-DIR/pki, and node.json", Mend: chmod, Scope: OfMachine, judge: ofNodes(files([]string{KindKey, KindRecord}, "there is none", within(0o600)))},
+		{ID: "4.1.6", Level: 1, Asks: "kubeconfig of the kubelet: owned by root", Looks: "the same files", Mend: chown, Scope: OfMachine, judge: ofNodes(files([]string{KindKey, KindRecord}, "there is none", roots))},
+		{ID: "4.1.7", Level: 1, Asks: "the CA of clients: 644 or stricter", Looks: "DATA-DIR/pki/ca.crt", Mend: "chmod 644 the file", Scope: OfMachine, judge: ofNodes(files([]string{KindCA}, "there is none", within(0o644)))},
+		{ID: "4.1.8", Level: 1, Asks: "the CA of clients: owned by root", Looks: "DATA-DIR/pki/ca.crt", Mend: chown, Scope: OfMachine, judge: ofNodes(files([]string{KindCA}, "there is none", roots))},
+		{ID: "4.1.9", Level: 1, Asks: "configuration of the kubelet: 600 or stricter", Looks: "the files of --kubelet-config and --kubelet-config-dir, through links", Mend: chmod, Scope: OfMachine, judge: ofNodes(files([]string{KindKubelet}, "no kubelet that was looked at has a configuration file", within(0o600)))},
+		{ID: "4.1.10", Level: 1, Asks: "configuration of the kubelet: owned by root", Looks: "the same files", Mend: chown, Scope: OfMachine, judge: ofNodes(files([]string{KindKubelet}, "no kubelet that was looked at has a configuration file", roots))},
 	}
 }
 

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +18,8 @@ import (
 	"github.com/barque/barque/adminapi/remote/evidence"
 	"github.com/barque/barque/clusterstatus/cis"
 	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/internal/filelock"
+	"github.com/barque/barque/internal/procstat"
 	"github.com/barque/barque/internal/terminal"
 	"github.com/barque/barque/membership/enroll"
 )
@@ -108,11 +112,58 @@ func (b *benchmarkFlags) agent() (*cis.Machine, error) {
 		return nil, err
 	}
 	o := node.Options{DataDir: dir, Network: node.OwnNetwork}
-	m, err := hardening.Examine(r.Name, o.Place())
-	if err != nil {
-		return nil, fmt.Errorf("the files of this agent: %w", err)
-	}
+	files, unknown := runningKubelet(dir)
+	o.KubeletFiles = files
+	place := o.Place()
+	place.KubeletUnknown = unknown
+	m := hardening.Examine(r.Name, place)
 	return &m, nil
+}
+
+// runningKubelet returns the files and directories of the kubelet's configuration, by the arguments
+// of the agent that runs with a data directory.
+func runningKubelet(dataDir string) ([]string, error) {
+	pid, _, runs := filelock.Holder(enroll.LockFile(dataDir))
+	if !runs {
+		return nil, fmt.Errorf("no agent is seen to run with %s, so its --kubelet-config is not known: start it", dataDir)
+	}
+	words, err := procstat.Args(pid)
+	if err != nil {
+		return nil, fmt.Errorf("the arguments of the running agent: %w", err)
+	}
+	files, err := kubeletFilesIn(words)
+	if err != nil {
+		return nil, fmt.Errorf("the arguments of process %d, so --kubelet-config is not known: %w", pid, err)
+	}
+	home, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "cwd"))
+	if err != nil {
+		return nil, fmt.Errorf("the directory of the running agent: %w", err)
+	}
+	for i, file := range files {
+		if !filepath.IsAbs(file) {
+			files[i] = filepath.Join(home, file)
+		}
+	}
+	return files, nil
+}
+
+// kubeletFilesIn returns the files and directories of the kubelet's configuration by the words of
+// an agent's command.
+func kubeletFilesIn(words []string) (files []string, err error) {
+	if len(words) < 2 || words[1] != roleAgent {
+		return nil, errors.New("they are not those of `barque agent`")
+	}
+	c := agentCommand()
+	c.FParseErrWhitelist.UnknownFlags = true // of another version
+	if err := c.ParseFlags(words[2:]); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"kubelet-config", "kubelet-config-dir"} {
+		if path := c.Flags().Lookup(name).Value.String(); path != "" {
+			files = append(files, path)
+		}
+	}
+	return files, nil
 }
 
 // serverHas tells whether `barque server` has a flag.
