@@ -1,7 +1,6 @@
 package cis
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -195,37 +194,4 @@ func masters(e *Evidence) Verdict {
 		return pass("nobody is seen in it")
 	}
 	return person("%s", some(found))
-}
-
-// seccompOfPods is about pods of users.
-func seccompOfPods(e *Evidence) Verdict {
-	v := kubelets(seccompDefault)(e)
-	if v.Status == Pass {
-		return pass("RuntimeDefault for pods without a profile, on all nodes")
-	}
-	if e.Objects == nil {
-		return unknown("the API was not asked")
-	}
-	var bare []string
-	for i := range e.Objects.Pods {
-		p := &e.Objects.Pods[i]
-		if system(p.Namespace) || p.Spec.SecurityContext != nil && p.Spec.SecurityContext.SeccompProfile != nil {
-			continue
-		}
-		for _, c := range p.Spec.Containers {
-			if c.SecurityContext == nil || c.SecurityContext.SeccompProfile == nil {
-				bare = append(bare, p.Namespace+"/"+p.Name)
-				break
-			}
-		}
-	}
-	switch {
-	case v.Status == Unknown:
-		return v
-	case bare == nil && v.Status != Fail:
-		return pass("each pod has a profile")
-	case bare == nil:
-		return fail("pods without a profile would be unconfined")
-	}
-	return fail("unconfined: %s", fmt.Sprint(some(bare)))
 }

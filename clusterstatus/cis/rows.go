@@ -233,7 +233,7 @@ func policies() []Row {
 		{ID: "5.5.1", Level: 2, Asks: "images are verified at admission", Looks: "validating webhooks and policies for pods, and the plugin ImagePolicyWebhook", Mend: "install a policy controller that verifies images by a ValidatingWebhookConfiguration, write a ValidatingAdmissionPolicy for their registries, or enable ImagePolicyWebhook with a backend of yours", Flags: []string{"enable-admission-plugins"}, judge: imagePolicies,
 			Hardened: "which images are to be trusted is known to you only"},
 		{ID: "5.6.1", Level: 1, Asks: "namespaces separate users", Looks: "namespaces of users", judge: objects(namespaces)},
-		{ID: "5.6.2", Level: 2, Asks: "pods have seccomp", Looks: "seccompDefault of all kubelets, or the profile of each pod", Mend: "--seccomp-default", Flags: []string{"seccomp-default"}, judge: seccompOfPods},
+		{ID: "5.6.2", Level: 2, Asks: "pods have seccomp", Looks: "seccompDefault of all kubelets, and the profiles of pods", Mend: "--seccomp-default", Flags: []string{"seccomp-default"}, judge: seccompOfPods},
 		{ID: "5.6.3", Level: 2, Asks: "pods have a security context", Looks: "pods of users that have none", judge: objects(securityContexts)},
 		{ID: "5.6.4", Level: 2, Asks: "nothing is in the namespace default", Looks: "pods and Services there", judge: objects(defaultNamespace)},
 	}
