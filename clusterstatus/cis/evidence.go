@@ -30,8 +30,8 @@ type Server struct {
 	API       Door // the port of the API
 	Peer      Door // the port for other servers
 	Profiling Opened
-	// Open are ports of Kubernetes' other processes that answer: 10257, 10259.
-	Open []int
+	// Ports are those of Kubernetes' other processes: 10257, 10259.
+	Ports map[int]Port
 }
 
 // ServerReport is a server's report on its own process and disk.
@@ -133,11 +133,28 @@ type Door struct {
 	// AsksForCertificate reports whether clients are asked for a certificate, and DemandsIt whether
 	// none gets in without.
 	AsksForCertificate, DemandsIt bool
-	// Weak are the accepted protocols and cipher suites that the benchmark does not list.
-	Weak []string
+	// Weak are the accepted protocols and cipher suites that the benchmark does not list. Untried is
+	// why there may be more.
+	Weak    []string
+	Untried string
 	// Plain reports whether the port speaks without TLS.
 	Plain bool
 }
+
+// Port is whether a port takes connections. The zero value is not known.
+type Port struct {
+	State PortState
+	Why   string // it is not known
+}
+
+// PortState is the state of a port.
+type PortState string
+
+// States of a port.
+const (
+	PortOpen   PortState = "open"
+	PortClosed PortState = "closed" // the machine has refused the connection
+)
 
 // Opened is whether a path was served to an administrator.
 type Opened struct {
@@ -153,10 +170,8 @@ type Node struct {
 	Foreign bool // it runs a kubelet of others
 	OS      string
 	Port    Door
-	// ReadOnly reports whether port 10255 answers.
-	ReadOnly bool
-	// Proxy reports whether port 10249 answers at the node's address.
-	Proxy bool
+	// ReadOnly is port 10255, and Proxy is port 10249, at the node's address.
+	ReadOnly, Proxy Port
 }
 
 // Objects are those of the cluster, and the answers of its API.

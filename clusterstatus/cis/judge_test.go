@@ -46,11 +46,12 @@ func hardened() *Evidence {
 	for _, pod := range []string{ProbePrivileged, ProbeHostPID, ProbeHostIPC, ProbeHostNetwork, ProbeEscalation, ProbeRoot, ProbeNetRaw, ProbeCapabilities, ProbeHostProcess, ProbeHostPath, ProbeHostPort} {
 		refused[pod] = Probe{Refused: `violates PodSecurity "restricted:latest"`}
 	}
+	closed := Port{State: PortClosed}
 	return &Evidence{
-		Servers: []Server{{Name: "s1", Report: report, Profiling: Opened{Asked: true},
+		Servers: []Server{{Name: "s1", Report: report, Profiling: Opened{Asked: true}, Ports: map[int]Port{10257: closed, 10259: closed},
 			API:  Door{Anonymous: 401, Verified: true, Subject: "barque-api", Issuer: "01", AsksForCertificate: true},
 			Peer: Door{Verified: true, Subject: "s1", Issuer: "02", AsksForCertificate: true, DemandsIt: true}}},
-		Nodes: []Node{{Name: "s1", Kubelet: kubelet, OS: "linux", Port: Door{Anonymous: 401, Verified: true, Subject: "system:node:s1", AsksForCertificate: true}}},
+		Nodes: []Node{{Name: "s1", Kubelet: kubelet, OS: "linux", Port: Door{Anonymous: 401, Verified: true, Subject: "system:node:s1", AsksForCertificate: true}, ReadOnly: closed, Proxy: closed}},
 		Objects: &Objects{
 			May: map[string]Answer{Stranger: {}, "system:nodes": {Allowed: true}, RBACUser: {Allowed: true, Reason: "RBAC: allowed by ClusterRoleBinding"},
 				Authenticated + " list secrets": {}, Authenticated + " create pods": {}},
@@ -133,9 +134,9 @@ var faults = map[string]func(*Evidence){
 	"1.3.4":  func(e *Evidence) { e.Servers[0].Report.Machine.Files = nil },
 	"1.3.5":  func(e *Evidence) { e.Objects.RootCA = "" },
 	"1.3.6":  kubeletOf(func(c *v1beta1.KubeletConfiguration) { c.RotateCertificates = false }),
-	"1.3.7":  func(e *Evidence) { e.Servers[0].Open = []int{10257} },
+	"1.3.7":  func(e *Evidence) { e.Servers[0].Ports[10257] = Port{State: PortOpen} },
 	"1.4.1":  func(e *Evidence) { e.Servers[0].Profiling.Served = true },
-	"1.4.2":  func(e *Evidence) { e.Servers[0].Open = []int{10259} },
+	"1.4.2":  func(e *Evidence) { e.Servers[0].Ports[10259] = Port{State: PortOpen} },
 	"2.1":    func(e *Evidence) { e.Servers[0].Peer.Plain = true },
 	"2.2":    func(e *Evidence) { e.Servers[0].Peer.DemandsIt = false },
 	"2.3":    func(e *Evidence) { e.Servers[0].Peer.Verified = false },
@@ -158,7 +159,7 @@ var faults = map[string]func(*Evidence){
 		c.Authorization.Mode = v1beta1.KubeletAuthorizationModeAlwaysAllow
 	}),
 	"4.2.3":  func(e *Evidence) { e.Nodes[0].Port.AsksForCertificate = false },
-	"4.2.4":  func(e *Evidence) { e.Nodes[0].ReadOnly = true },
+	"4.2.4":  func(e *Evidence) { e.Nodes[0].ReadOnly.State = PortOpen },
 	"4.2.5":  kubeletOf(func(c *v1beta1.KubeletConfiguration) { c.StreamingConnectionIdleTimeout.Duration = 0 }),
 	"4.2.6":  kubeletOf(func(c *v1beta1.KubeletConfiguration) { c.MakeIPTablesUtilChains = ptr.To(false) }),
 	"4.2.7":  func(e *Evidence) { e.Nodes[0].Port.Subject = "system:node:other" },
@@ -169,7 +170,7 @@ var faults = map[string]func(*Evidence){
 	"4.2.12": func(e *Evidence) { e.Nodes[0].Port.Weak = []string{"TLS 1.1"} },
 	"4.2.13": kubeletOf(func(c *v1beta1.KubeletConfiguration) { c.PodPidsLimit = ptr.To[int64](-1) }),
 	"4.2.14": kubeletOf(func(c *v1beta1.KubeletConfiguration) { c.SeccompDefault = nil }),
-	"4.3.1":  func(e *Evidence) { e.Nodes[0].Proxy = true },
+	"4.3.1":  func(e *Evidence) { e.Nodes[0].Proxy.State = PortOpen },
 	"5.1.2":  may(Authenticated+" list secrets", Answer{Allowed: true}),
 	"5.1.4":  may(Authenticated+" create pods", Answer{Allowed: true}),
 	"5.1.7":  func(e *Evidence) { e.Servers[0].Report.Clients["server-client"] = []string{"system:masters"} },
@@ -299,7 +300,7 @@ func TestKubeletsHaveToAnswer(t *testing.T) {
 func TestEachNodesProxyIsAsked(t *testing.T) {
 	e := hardened()
 	agent := e.Nodes[0]
-	agent.Name, agent.Proxy = "a1", true
+	agent.Name, agent.Proxy.State = "a1", PortOpen
 	e.Nodes = append(e.Nodes, agent)
 	if r := judged(e, "4.3.1"); r.Status != Fail || !strings.HasPrefix(r.Reason, "a1: ") {
 		t.Errorf("%+v", r)

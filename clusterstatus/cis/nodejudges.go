@@ -42,23 +42,23 @@ func kubeletAsks(n *Node) Verdict {
 }
 
 func noReadOnlyPort(n *Node) Verdict {
-	switch {
-	case n.Port.Unreached != "":
-		return unknown("%s", n.Port.Unreached)
-	case n.ReadOnly:
+	switch n.ReadOnly.State {
+	case PortOpen:
 		return fail("port 10255 answers")
+	case PortClosed:
+		return pass("port 10255 is closed")
 	}
-	return pass("port 10255 is closed")
+	return n.ReadOnly.unknown(10255)
 }
 
 func proxyIsLocal(n *Node) Verdict {
-	switch {
-	case n.Port.Unreached != "":
-		return unknown("%s", n.Port.Unreached)
-	case n.Proxy:
+	switch n.Proxy.State {
+	case PortOpen:
 		return fail("port 10249 answers at the node's address")
+	case PortClosed:
+		return pass("10249 is closed at the node's address")
 	}
-	return pass("10249 is closed at the node's address")
+	return n.Proxy.unknown(10249)
 }
 
 func idleStreams(n *Node) Verdict {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"strconv"
@@ -91,7 +92,7 @@ func rootsOf(config *rest.Config) (*x509.CertPool, error) {
 }
 
 func askServer(ctx context.Context, config *rest.Config, s Server, roots *x509.CertPool) cis.Server {
-	out := cis.Server{Name: s.Name}
+	out := cis.Server{Name: s.Name, Ports: map[int]cis.Port{}}
 	query := "?" + url.Values{adminapi.RelayParameter: {s.Name}}.Encode()
 	var all error
 	for _, host := range s.Hosts {
@@ -129,9 +130,7 @@ func askServer(ctx context.Context, config *rest.Config, s Server, roots *x509.C
 	}
 	out.Peer = knock(ctx, net.JoinHostPort(host, peer), "", peers)
 	for _, port := range []int{10257, 10259} {
-		if open(ctx, host, port) {
-			out.Open = append(out.Open, port)
-		}
+		out.Ports[port] = try(ctx, host, port)
 	}
 	out.Profiling = profiling(ctx, config, s.Address)
 	return out
@@ -141,13 +140,14 @@ func askServer(ctx context.Context, config *rest.Config, s Server, roots *x509.C
 func profiling(ctx context.Context, config *rest.Config, address string) cis.Opened {
 	ctx, cancel := context.WithTimeout(ctx, doorTimeout)
 	defer cancel()
-	// The answer is a page, so an answer that was served is one that is no JSON.
+	// The answer is a page, so an answer that was served is one that is no JSON. Other refusals than
+	// this one may be of this user, or of this moment.
 	err := remote.GetJSON(ctx, config, "https://"+address, "/debug/pprof/", new(any))
 	var refused *remote.RefusalError
 	var syntax *json.SyntaxError
 	switch {
 	case errors.As(err, &refused):
-		return cis.Opened{Asked: true}
+		return cis.Opened{Asked: refused.Status == http.StatusNotFound}
 	case err == nil || errors.As(err, &syntax):
 		return cis.Opened{Asked: true, Served: true}
 	}
@@ -182,6 +182,6 @@ func askNode(ctx context.Context, client kubernetes.Interface, node *corev1.Node
 		return out
 	}
 	out.Port = knock(ctx, net.JoinHostPort(host, strconv.Itoa(int(node.Status.DaemonEndpoints.KubeletEndpoint.Port))), "/pods", roots)
-	out.ReadOnly, out.Proxy = open(ctx, host, 10255), open(ctx, host, 10249)
+	out.ReadOnly, out.Proxy = try(ctx, host, 10255), try(ctx, host, 10249)
 	return out
 }
