@@ -242,6 +242,24 @@ func kubelets(judge func(*Node) Verdict) func(*Evidence) Verdict {
 	})
 }
 
+// answers judges the answers of each server to an administrator.
+func answers(judge func(*Answers) Verdict) func(*Evidence) Verdict {
+	return servers(func(s *Server) Verdict {
+		if s.Answers == nil {
+			return unknown("its API was not asked: %s", s.Unasked)
+		}
+		return judge(s.Answers)
+	})
+}
+
+// missing is the verdict on an answer that is not there.
+func (a *Answers) missing(question string) Verdict {
+	if a.Problem != "" {
+		return unknown("%s: %s", question, a.Problem)
+	}
+	return unknown("%s: no answer", question)
+}
+
 // both joins two judges of a row: the worst verdict counts.
 func both(one, other func(*Evidence) Verdict) func(*Evidence) Verdict {
 	return func(e *Evidence) Verdict {

@@ -1,11 +1,13 @@
 package cis
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
 )
@@ -133,13 +135,20 @@ func seccompDefault(n *Node) Verdict {
 
 // hostProcess is about nodes with Windows.
 func hostProcess(e *Evidence) Verdict {
+	var unseen []string
 	for i := range e.Nodes {
-		if strings.EqualFold(e.Nodes[i].OS, "windows") {
-			return objects(refuses(ProbeHostProcess))(e)
+		switch n := &e.Nodes[i]; {
+		case strings.EqualFold(n.OS, "windows"):
+			return refuses(ProbeHostProcess)(e)
+		case n.OS == "":
+			unseen = append(unseen, n.Name)
 		}
 	}
-	if e.Objects == nil {
+	switch {
+	case e.Objects == nil:
 		return unknown("the API was not asked")
+	case unseen != nil:
+		return unknown("the system of %s is not known", some(unseen))
 	}
 	return none("no node has Windows")
 }
@@ -162,33 +171,30 @@ func ownClients(r *ServerReport) Verdict {
 	return pass("none of its own")
 }
 
-// masters is about the group system:masters.
+// masters is about the group system:masters, and the binding that gives everything like it.
 func masters(e *Evidence) Verdict {
-	if e.Objects == nil {
-		return unknown("the API was not asked")
-	}
+	return both(reports(func(r *ServerReport) Verdict {
+		if v := controllersAccounts(r); v.Status != Pass {
+			return Verdict{v.Status, "the controllers: " + v.Reason}
+		}
+		return ownClients(r)
+	}), ofRoles(boundMasters))(e)
+}
+
+func boundMasters(o *Objects, d *Defaults) Verdict {
 	var found []string
-	for i := range e.Servers {
-		if r := e.Servers[i].Report; r != nil {
-			if v := controllersAccounts(r); v.Status == Fail {
-				return fail("the controllers of %s", e.Servers[i].Name)
-			}
-			if v := ownClients(r); v.Status != Pass {
-				return Verdict{v.Status, e.Servers[i].Name + ": " + v.Reason}
-			}
-		}
-	}
-	for _, b := range e.Objects.ClusterRoleBindings {
-		for _, s := range b.Subjects {
-			if s.Kind == "Group" && s.Name == "system:masters" && b.Name != "cluster-admin" {
-				found = append(found, "the binding "+b.Name)
+	for _, b := range o.bindings() {
+		for _, s := range b.beyond(d) {
+			switch {
+			case s.Kind == rbacv1.GroupKind && s.Name == mastersGroup:
+				found = append(found, b.String())
+			case b.namespace == "" && b.name == adminRole:
+				found = append(found, fmt.Sprintf("%s: %s", b, subject(s)))
 			}
 		}
 	}
-	for _, g := range e.Objects.Mine {
-		if g == "system:masters" {
-			found = append(found, "the administrator's kubeconfig, with which this was asked")
-		}
+	if slices.Contains(o.Mine, mastersGroup) {
+		found = append(found, "the administrator's kubeconfig, with which this was asked")
 	}
 	if found == nil {
 		return pass("nobody is seen in it")

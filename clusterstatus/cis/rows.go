@@ -3,6 +3,8 @@ package cis
 import (
 	"slices"
 	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
 )
 
 // Rows returns all rows, in the benchmark's order.
@@ -63,9 +65,9 @@ func apiServer() []Row {
 		{ID: "1.2.3", Level: 1, Asks: "admission plugin DenyServiceExternalIPs", Looks: "the admission plugins that run", Mend: "--enable-admission-plugins=DenyServiceExternalIPs", Flags: []string{"enable-admission-plugins"}, judge: reports(plugin("DenyServiceExternalIPs", true))},
 		{ID: "1.2.4", Level: 1, Asks: "a client certificate towards kubelets", Looks: "the certificate in the server's memory, and kubelets that answer to it", Mend: "restart the server", judge: kubeletClient},
 		{ID: "1.2.5", Level: 1, Asks: "kubelets' certificates are verified", Looks: "handshakes of the server with false kubelets, in memory: of another CA, and of another node", Mend: "restart the server", judge: reports(kubeletsVerified)},
-		{ID: "1.2.6", Level: 1, Asks: "not everything is allowed", Looks: "a review for a made-up user", Mend: "take AlwaysAllow out of --authorization-mode or --authorization-config", judge: objects(strangersRights)},
-		{ID: "1.2.7", Level: 1, Asks: "Node authorization", Looks: "a review for a node", Mend: "put Node into --authorization-mode or --authorization-config", judge: objects(nodesRights)},
-		{ID: "1.2.8", Level: 1, Asks: "RBAC authorization", Looks: "a review for a user whose rights are by a ClusterRoleBinding", Mend: "put RBAC into --authorization-mode or --authorization-config", judge: objects(rbacRights)},
+		{ID: "1.2.6", Level: 1, Asks: "not everything is allowed", Looks: "a review for a made-up user, by each server", Mend: "take AlwaysAllow out of --authorization-mode or --authorization-config", judge: answers(strangersRights)},
+		{ID: "1.2.7", Level: 1, Asks: "Node authorization", Looks: "a review for a node, by each server", Mend: "put Node into --authorization-mode or --authorization-config", judge: nodesRights},
+		{ID: "1.2.8", Level: 1, Asks: "RBAC authorization", Looks: "a review for a user whose rights are by a ClusterRoleBinding, by each server", Mend: "put RBAC into --authorization-mode or --authorization-config", judge: answers(rbacRights)},
 		{ID: "1.2.9", Level: 1, Asks: "admission plugin EventRateLimit", Looks: "the admission plugins that run", Mend: "--enable-admission-plugins=EventRateLimit", Flags: []string{"enable-admission-plugins"}, judge: reports(plugin("EventRateLimit", true))},
 		{ID: "1.2.10", Level: 1, Asks: "no admission plugin AlwaysAdmit", Looks: "the admission plugins that run", Mend: "take it out of --enable-admission-plugins", judge: reports(plugin("AlwaysAdmit", false))},
 		{ID: "1.2.11", Level: 1, Asks: "admission plugin AlwaysPullImages", Looks: "the admission plugins that run", Mend: "--enable-admission-plugins=AlwaysPullImages", Flags: []string{"enable-admission-plugins"}, judge: reports(plugin("AlwaysPullImages", true)),
@@ -178,18 +180,22 @@ func kubelet() []Row {
 
 // rights are 5.1.
 func rights() []Row {
-	person := func(id, asks string, judge func(*Objects) Verdict) Row {
-		return Row{ID: id, Level: 1, Asks: asks, Looks: "bound roles besides the default ones that give it", judge: objects(judge)}
+	person := func(id, asks string, judge func(*Objects, *Defaults) Verdict) Row {
+		return Row{ID: id, Level: 1, Asks: asks, Looks: "bindings that give it, besides the default ones of default roles", judge: ofRoles(judge)}
 	}
+	const crowds, unbind = "reviews for made-up members of system:authenticated, system:serviceaccounts and system:unauthenticated, by each server; bindings of these groups", "delete the binding of the group"
+	escalate, act := []string{"bind", "escalate"}, []string{"impersonate"}
 	return []Row{
-		{ID: "5.1.1", Level: 1, Asks: "cluster-admin only where needed", Looks: "ClusterRoleBindings to it besides the default one", judge: objects(clusterAdmins)},
-		{ID: "5.1.2", Level: 1, Asks: "few may read Secrets", Looks: "a review for system:authenticated", Mend: "delete the binding of system:authenticated", judge: objects(authenticatedMay("list secrets"))},
-		{ID: "5.1.3", Level: 1, Asks: "few wildcards in roles", Looks: "roles besides the default ones of Kubernetes", judge: objects(wildcards)},
-		{ID: "5.1.4", Level: 1, Asks: "few may create pods", Looks: "a review for system:authenticated", Mend: "delete the binding of system:authenticated", judge: objects(authenticatedMay("create pods"))},
+		{ID: "5.1.1", Level: 1, Asks: "cluster-admin only where needed", Looks: "subjects of bindings to it in all namespaces, besides those of the default ones", judge: ofRoles(clusterAdmins)},
+		{ID: "5.1.2", Level: 1, Asks: "few may read Secrets", Looks: crowds, Mend: unbind, judge: crowdsMay(ReadSecrets)},
+		{ID: "5.1.3", Level: 1, Asks: "few wildcards in roles", Looks: "rules of roles, besides the default ones of default roles", judge: ofRoles(wildcards)},
+		{ID: "5.1.4", Level: 1, Asks: "few may create pods", Looks: crowds, Mend: unbind, judge: crowdsMay(CreatePods)},
 		{ID: "5.1.5", Level: 1, Asks: "default service accounts are not used", Looks: "bindings of accounts named default, and pods that mount their tokens", judge: objects(defaultAccounts)},
 		{ID: "5.1.6", Level: 1, Asks: "tokens only where needed", Looks: "pods that mount a token of their service account", judge: objects(mountedTokens)},
-		{ID: "5.1.7", Level: 1, Asks: "nobody is in system:masters", Looks: "bindings, the user that asks, the controllers, and the servers' certificates", Mend: "upgrade the servers; bind people to roles in place of the administrator's kubeconfig", judge: masters},
-		person("5.1.8", "few may bind, impersonate, escalate", grants(want{verbs: []string{"bind", "escalate"}, resource: "clusterroles"}, want{verbs: []string{"impersonate"}, resource: "users"})),
+		{ID: "5.1.7", Level: 1, Asks: "nobody is in system:masters", Looks: "bindings, other subjects of the default binding to cluster-admin, the user that asks, the controllers, and the servers' certificates", Mend: "upgrade the servers; bind people to roles in place of the administrator's kubeconfig", judge: masters},
+		person("5.1.8", "few may bind, impersonate, escalate", grants(
+			want{verbs: escalate, group: rbacv1.GroupName, resource: "clusterroles"}, want{verbs: escalate, group: rbacv1.GroupName, resource: "roles"},
+			want{verbs: act, resource: "users"}, want{verbs: act, resource: "groups"}, want{verbs: act, resource: "serviceaccounts"})),
 		person("5.1.9", "few may create persistent volumes", grants(want{verbs: []string{"create"}, resource: "persistentvolumes"})),
 		person("5.1.10", "few may use nodes/proxy", grants(want{verbs: []string{"get", "create"}, resource: "nodes/proxy"})),
 		person("5.1.11", "few may approve certificates", grants(want{verbs: []string{"update", "patch"}, group: "certificates.k8s.io", resource: "certificatesigningrequests/approval"})),
@@ -203,10 +209,10 @@ func podSecurity() []Row {
 	flags := []string{"pod-security-default"}
 	const baseline, strict = "--pod-security-default=baseline, or label the namespace pod-security.kubernetes.io/enforce=baseline", "--pod-security-default=restricted, or label the namespace pod-security.kubernetes.io/enforce=restricted"
 	probe := func(id, asks, pod, mend, hardened string, level int) Row {
-		return Row{ID: id, Level: level, Asks: asks, Looks: "such a pod as a dry run in each namespace of users", Mend: mend, Flags: flags, Hardened: hardened, judge: objects(refuses(pod))}
+		return Row{ID: id, Level: level, Asks: asks, Looks: "such a pod as a dry run in each namespace of users, at each server", Mend: mend, Flags: flags, Hardened: hardened, judge: refuses(pod)}
 	}
 	return []Row{
-		{ID: "5.2.1", Level: 1, Asks: "a policy of pods is active", Looks: "a privileged pod as a dry run in each namespace of users", Mend: baseline, Flags: flags, judge: objects(refuses(ProbePrivileged))},
+		{ID: "5.2.1", Level: 1, Asks: "a policy of pods is active", Looks: "a privileged pod as a dry run in each namespace of users, at each server", Mend: baseline, Flags: flags, judge: refuses(ProbePrivileged)},
 		probe("5.2.2", "no privileged containers", ProbePrivileged, baseline, "", 1),
 		probe("5.2.3", "no host PIDs", ProbeHostPID, baseline, "", 1),
 		probe("5.2.4", "no host IPC", ProbeHostIPC, baseline, "", 1),

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/barque/barque/adminapi/hardening"
 	"github.com/barque/barque/adminapi/remote/evidence"
+	"github.com/barque/barque/apiserver/rbac"
 	"github.com/barque/barque/clusterstatus/cis"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/filelock"
@@ -85,15 +87,15 @@ func (b *benchmarkFlags) evidence(ctx context.Context) (*cis.Evidence, error) {
 		servers = append(servers, evidence.Server{Name: m.Name, Hosts: heard.Hosts(m), Address: m.API})
 	}
 	config := heard.Config
-	for _, host := range heard.At {
-		config = heard.To(host) // one that answers
-		break
+	if answering := slices.Sorted(maps.Values(heard.At)); len(answering) > 0 {
+		config = heard.To(answering[0]) // for objects, which are the same at all servers
 	}
 	e, err := evidence.Collect(ctx, config, servers)
 	if err != nil {
 		return nil, err
 	}
 	e.Machine = agent
+	e.Defaults = &cis.Defaults{ClusterRoles: rbac.DefaultClusterRoles(), Roles: rbac.DefaultRoles(), ClusterRoleBindings: rbac.DefaultClusterRoleBindings(), RoleBindings: rbac.DefaultRoleBindings()}
 	return e, nil
 }
 

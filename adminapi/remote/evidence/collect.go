@@ -41,7 +41,8 @@ const memberLabel = "barque.io/member"
 // defaultPeerPort is that of servers that do not report theirs.
 const defaultPeerPort = "6444"
 
-// Collect asks the servers, the nodes and the API. An error is about the API as a whole.
+// Collect asks the servers, the nodes and the API. Objects are read where config leads to; each
+// server is asked for its own answers. An error is about the objects.
 func Collect(ctx context.Context, config *rest.Config, servers []Server) (*cis.Evidence, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
@@ -69,10 +70,25 @@ func Collect(ctx context.Context, config *rest.Config, servers []Server) (*cis.E
 				e.Nodes[i] = askNode(ctx, client, &nodes.Items[i], roots)
 			})
 		}
-		e.Objects, err = readObjects(ctx, client, nodes.Items)
+		e.Objects, err = readObjects(ctx, client)
+	}
+	if err != nil {
+		asking.Wait()
+		return e, err
+	}
+	answers, unasked := make([]*cis.Answers, len(servers)), make([]error, len(servers))
+	for i, s := range servers {
+		asking.Go(func() {
+			answers[i], unasked[i] = askAnswers(ctx, config, s, nodes.Items, cis.OfUsers(e.Objects.Namespaces))
+		})
 	}
 	asking.Wait()
-	return e, err
+	for i := range e.Servers {
+		if e.Servers[i].Answers = answers[i]; unasked[i] != nil {
+			e.Servers[i].Unasked = unasked[i].Error()
+		}
+	}
+	return e, nil
 }
 
 // rootsOf are the CAs that the kubeconfig trusts.
