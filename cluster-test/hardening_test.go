@@ -110,6 +110,43 @@ func TestPlainCluster(t *testing.T) {
 	}
 }
 
+// TestServersWithOtherFlags: a server that admits what the others refuse fails the benchmark,
+// whichever server is asked for the objects, and the status says that a flag differs.
+func TestServersWithOtherFlags(t *testing.T) {
+	t.Parallel()
+	const flag = "--pod-security-default"
+	c := Start(t, Options{Servers: 3, ServerArgs: []string{flag + "=baseline"}})
+	Eventually(t, deadline, "a whole cluster", c.Healthy)
+	row := func(id string) cis.Result {
+		rows := c.benchmark(t).Rows
+		return rows[slices.IndexFunc(rows, func(r cis.Result) bool { return r.ID == id })]
+	}
+	if r := row("5.2.2"); r.Status != cis.Pass {
+		t.Errorf("alike: %+v", r)
+	}
+	c.serverArgs(t, nil)
+	c.Dev(t, "kill", "s3")
+	if err := c.StartNode(t.Context(), "s3"); err != nil {
+		t.Fatal(err)
+	}
+	Eventually(t, deadline, "a whole cluster, with s3 without the flag", c.Healthy)
+	Eventually(t, deadline, "a warning of the flag", func(ctx context.Context) error {
+		status, err := c.Status(ctx)
+		if err != nil {
+			return err
+		}
+		for _, w := range status.Warnings {
+			if strings.HasPrefix(w.Text, flag+" differs between servers: s1, s2 | s3 (without it)") {
+				return nil
+			}
+		}
+		return fmt.Errorf("%+v", status.Warnings)
+	})
+	if r := row("5.2.2"); r.Status != cis.Fail || !strings.HasPrefix(r.Reason, "s3: admitted in ") {
+		t.Errorf("with s3: %+v", r)
+	}
+}
+
 // hardenedWorkloads runs the kinds of the README: a Deployment behind a Service by its name, a
 // StatefulSet with a claim, and an autoscaler.
 func hardenedWorkloads(s *Space) {

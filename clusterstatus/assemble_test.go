@@ -260,7 +260,7 @@ func TestWarnings(t *testing.T) {
 		}, Degraded, Attention, "", "the API v1.x.y is not available, and no namespace can be deleted: its Service ns/api: refused", "delete apiservice v1.x.y"},
 		"an agent was stopped": {func(w *world) {
 			w.Nodes = append(w.Nodes, NodeView{Node: "a1", Role: pki.RoleAgent, State: gossip.Left, Since: Noon})
-		}, Degraded, Attention, "a1", "agent a1 was stopped at 2026-11-20T12:00:00Z", "barque kubectl delete node a1"},
+		}, Degraded, Attention, "a1", "agent a1 was stopped at 2026-11-20T12:00:00Z: its pods run on, unless its machine is off, and nobody manages them", "start it again: systemctl start barque-agent; or make sure that its machine is off and stays off, or its pods may run twice, and then, from anywhere: barque kubectl delete node a1"},
 		"a volume is lost": {func(w *world) {
 			w.reports["s1"].Lost = []LostVolume{{Name: "pv", Node: "a1", Path: "/v/pv", Claim: "ns/c"}}
 		}, Degraded, Critical, "a1", "the data of volume pv of claim ns/c is not on node a1 any more: the directory /v/pv was made before, and is gone", "barque kubectl annotate pv pv barque.io/local-volume-directory-"},

@@ -103,7 +103,7 @@ func (w *warner) absent(m *MemberStatus) {
 	case m.Role != pki.RoleServer && m.seenDead():
 		w.add(Attention, m.Name, m.Name, w.by.Look(m.Name, m.Role)+w.lostForGood("barque kubectl delete node "+m.Name), "agent %s shows no life since %s", m.Name, m.Since.UTC().Format(time.RFC3339))
 	case m.Role != pki.RoleServer && m.Gossip == gossip.Left:
-		w.add(Attention, m.Name, m.Name, "start it again: systemctl start barque-agent"+w.lostForGood("barque kubectl delete node "+m.Name), "agent %s was stopped at %s: its pods do not run there", m.Name, m.Since.UTC().Format(time.RFC3339))
+		w.add(Attention, m.Name, m.Name, w.stoppedAgent(m.Name), "agent %s was stopped at %s: its pods run on, unless its machine is off, and nobody manages them", m.Name, m.Since.UTC().Format(time.RFC3339))
 	case m.Problem != "":
 		severity := Attention
 		if m.Voter && w.status.Quorum.MayFail == 0 {
@@ -130,6 +130,16 @@ func (w *warner) lostForGood(command string) string {
 		return ""
 	}
 	return "; when it is lost for good, from anywhere: " + command
+}
+
+// stoppedAgent is the remedy for an agent that was stopped. Without its Node its pods are made
+// anew, so they must not run there any more.
+func (w *warner) stoppedAgent(name string) string {
+	start := "start it again: systemctl start barque-agent"
+	if w.status.Leader == "" {
+		return start
+	}
+	return start + "; or make sure that its machine is off and stays off, or its pods may run twice, and then, from anywhere: barque kubectl delete node " + name
 }
 
 // state returns the decision on a server: "standby", "leaving", or nothing.

@@ -6,6 +6,7 @@ package hardening
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -22,8 +23,10 @@ type Place struct {
 	DataDir string
 	// CNIDir has the configuration of the pod network, and IPAMDir its leases.
 	CNIDir, IPAMDir string
-	// Kubelet are the files and directories of the kubelet's configuration.
-	Kubelet []string
+	// Kubelet are the files and directories of the kubelet's configuration. KubeletUnknown is why
+	// there may be others.
+	Kubelet        []string
+	KubeletUnknown error
 	// UnitDirs may have units of systemd, and EnvDir their environment files.
 	UnitDirs []string
 	EnvDir   string
@@ -35,8 +38,9 @@ var UnitDirs = []string{"/etc/systemd/system", "/run/systemd/system", "/usr/loca
 // EnvDir has the environment files that `barque cluster join` writes.
 const EnvDir = "/etc/barque"
 
-// Examine lists the files. A file that does not exist is left out.
-func Examine(name string, p Place) (cis.Machine, error) {
+// Examine lists the files. A file that does not exist is left out. Kinds of which files may be
+// missing for another reason are Unseen.
+func Examine(name string, p Place) cis.Machine {
 	e := examination{machine: cis.Machine{Name: name}}
 	for _, dir := range p.UnitDirs {
 		e.glob(cis.KindUnit, filepath.Join(dir, "barque-*.service"))
@@ -55,35 +59,69 @@ func Examine(name string, p Place) (cis.Machine, error) {
 	for _, path := range p.Kubelet {
 		e.below(cis.KindKubelet, path)
 	}
-	return e.machine, errors.Join(e.errs...)
+	if p.KubeletUnknown != nil {
+		e.unseen(cis.KindKubelet, p.KubeletUnknown)
+	}
+	return e.machine
 }
 
 type examination struct {
 	machine cis.Machine
-	seen    map[[2]uint64]bool // device and inode
-	errs    []error
+	seen    map[inode]bool
 }
 
-// add adds a file, once: two of systemd's directories may be one.
-func (e *examination) add(kind, path string) {
+// inode is a file or directory as one kind. A file may be of two kinds, by two names or a link.
+type inode struct {
+	kind     string
+	dev, ino uint64
+}
+
+// unseen notes why files of a kind may be missing.
+func (e *examination) unseen(kind string, why error) {
+	if e.machine.Unseen == nil {
+		e.machine.Unseen = map[string]string{}
+	}
+	if e.machine.Unseen[kind] == "" {
+		e.machine.Unseen[kind] = why.Error()
+	}
+}
+
+// look reads what a path leads to, through links. It is nil for a path that leads nowhere, and for
+// one that was looked at before as this kind: two of systemd's directories may be one.
+func (e *examination) look(kind, path string) fs.FileInfo {
+	if path == "" {
+		return nil
+	}
 	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) || path == "" {
-		return
-	}
 	if err != nil {
-		e.errs = append(e.errs, err)
-		return
+		if !errors.Is(err, fs.ErrNotExist) {
+			e.unseen(kind, err)
+		}
+		return nil
 	}
-	f := cis.File{Path: path, Kind: kind, Mode: info.Mode().Perm()}
 	if is, ok := info.Sys().(*syscall.Stat_t); ok {
-		id := [2]uint64{is.Dev, is.Ino}
+		id := inode{kind, is.Dev, is.Ino}
 		if e.seen[id] {
-			return
+			return nil
 		}
 		if e.seen == nil {
-			e.seen = map[[2]uint64]bool{}
+			e.seen = map[inode]bool{}
 		}
 		e.seen[id] = true
+	}
+	return info
+}
+
+// add adds a file or directory, once.
+func (e *examination) add(kind, path string) {
+	if info := e.look(kind, path); info != nil {
+		e.note(kind, path, info)
+	}
+}
+
+func (e *examination) note(kind, path string, info fs.FileInfo) {
+	f := cis.File{Path: path, Kind: kind, Mode: info.Mode().Perm()}
+	if is, ok := info.Sys().(*syscall.Stat_t); ok {
 		f.UID, f.GID = is.Uid, is.Gid
 	}
 	e.machine.Files = append(e.machine.Files, f)
@@ -92,7 +130,7 @@ func (e *examination) add(kind, path string) {
 func (e *examination) glob(kind, pattern string) {
 	paths, err := filepath.Glob(pattern)
 	if err != nil {
-		e.errs = append(e.errs, err)
+		e.unseen(kind, err)
 	}
 	for _, p := range paths {
 		e.add(kind, p)
@@ -102,27 +140,37 @@ func (e *examination) glob(kind, pattern string) {
 // mostFiles bounds a directory: a node with that many leases has that many pods.
 const mostFiles = 10000
 
-// below adds the regular files in a directory, or one file.
+// below adds the files in a directory and those below it, or one file. Links count as what they
+// lead to, since those who read the files follow them.
 func (e *examination) below(kind, path string) {
-	if path == "" {
-		return
-	}
 	n := 0
-	err := filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
-		switch n++; {
-		case errors.Is(err, fs.ErrNotExist): // a lease that has just ended
-			return nil
-		case err != nil:
-			return err
-		case n > mostFiles:
-			return fs.SkipAll
-		case d.Type().IsRegular():
-			e.add(kind, p)
+	var visit func(path string) error
+	visit = func(path string) error {
+		if n++; n > mostFiles {
+			return fmt.Errorf("%s has more than %d entries, and not all were looked at", path, mostFiles)
 		}
-		return nil
-	})
-	if err != nil {
-		e.errs = append(e.errs, err)
+		info := e.look(kind, path)
+		switch {
+		case info == nil:
+			return nil
+		case !info.IsDir():
+			e.note(kind, path, info)
+			return nil
+		}
+		entries, err := os.ReadDir(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // a lease that has just ended
+		}
+		for _, entry := range entries {
+			err = errors.Join(err, visit(filepath.Join(path, entry.Name())))
+			if n > mostFiles {
+				break
+			}
+		}
+		return err
+	}
+	if err := visit(path); err != nil {
+		e.unseen(kind, err)
 	}
 }
 
@@ -131,7 +179,9 @@ func (e *examination) pki(dir, ca, dataKeys string) {
 	e.add(cis.KindPKI, dir)
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		e.errs = append(e.errs, err)
+		for _, kind := range []string{cis.KindPKI, cis.KindCA, cis.KindKey, cis.KindCert} {
+			e.unseen(kind, err)
+		}
 	}
 	for _, entry := range entries {
 		path, kind := filepath.Join(dir, entry.Name()), cis.KindPKI

@@ -4,7 +4,9 @@
 // and a pure function from [Evidence] to a [Verdict]. [Judge] applies all of them.
 //
 // Invariants:
-//   - No row passes without evidence. Evidence that could not be collected gives [Unknown].
+//   - No row passes without evidence. Evidence that could not be collected gives [Unknown]. A
+//     question that has failed is no answer.
+//   - Servers may have different flags, so a row about them needs the evidence of each one.
 //   - Where Barque has no such part (no etcd process, no manifests of the control plane), the row
 //     is judged by what corresponds to it, or is [NotApplicable] with the reason, which is
 //     evidence too.

@@ -20,6 +20,8 @@ type Evidence struct {
 	// Machine is an agent's machine whose files were examined beside; nil without one.
 	Machine *Machine
 	Objects *Objects // nil when the API was not asked
+	// Defaults are the roles and bindings that this version creates; nil when they are not known.
+	Defaults *Defaults
 }
 
 // Server is a server, as it reports itself and as a stranger sees it.
@@ -30,8 +32,11 @@ type Server struct {
 	API       Door // the port of the API
 	Peer      Door // the port for other servers
 	Profiling Opened
-	// Open are ports of Kubernetes' other processes that answer: 10257, 10259.
-	Open []int
+	// Ports are those of Kubernetes' other processes: 10257, 10259.
+	Ports map[int]Port
+	// Answers are those of its API to an administrator; nil: Unasked says why.
+	Answers *Answers
+	Unasked string
 }
 
 // ServerReport is a server's report on its own process and disk.
@@ -41,8 +46,6 @@ type ServerReport struct {
 	Flags map[string]string `json:"flags"`
 	// Plugins are the admission plugins that run.
 	Plugins []string `json:"plugins"`
-	// PodSecurity is the standard that namespaces without labels enforce.
-	PodSecurity string `json:"podSecurity,omitempty"`
 	// Audit is how much of selected requests the audit policy in use records, and the file.
 	Audit Audit `json:"audit"`
 	// Encryption is the cipher of Secrets in the store; "" is none, or EncryptionProblem says why
@@ -93,6 +96,8 @@ type KubeletClient struct {
 type Machine struct {
 	Name  string `json:"name"`
 	Files []File `json:"files"`
+	// Unseen is, by kind, why files of it may be missing.
+	Unseen map[string]string `json:"unseen,omitempty"`
 }
 
 // Kinds of files.
@@ -131,11 +136,28 @@ type Door struct {
 	// AsksForCertificate reports whether clients are asked for a certificate, and DemandsIt whether
 	// none gets in without.
 	AsksForCertificate, DemandsIt bool
-	// Weak are the accepted protocols and cipher suites that the benchmark does not list.
-	Weak []string
+	// Weak are the accepted protocols and cipher suites that the benchmark does not list. Untried is
+	// why there may be more.
+	Weak    []string
+	Untried string
 	// Plain reports whether the port speaks without TLS.
 	Plain bool
 }
+
+// Port is whether a port takes connections. The zero value is not known.
+type Port struct {
+	State PortState
+	Why   string // it is not known
+}
+
+// PortState is the state of a port.
+type PortState string
+
+// States of a port.
+const (
+	PortOpen   PortState = "open"
+	PortClosed PortState = "closed" // the machine has refused the connection
+)
 
 // Opened is whether a path was served to an administrator.
 type Opened struct {
@@ -151,20 +173,33 @@ type Node struct {
 	Foreign bool // it runs a kubelet of others
 	OS      string
 	Port    Door
-	// ReadOnly reports whether port 10255 answers.
-	ReadOnly bool
-	// Proxy reports whether port 10249 answers at the node's address.
-	Proxy bool
+	// ReadOnly is port 10255, and Proxy is port 10249, at the node's address.
+	ReadOnly, Proxy Port
 }
 
-// Objects are those of the cluster, and the answers of its API.
-type Objects struct {
-	// May are the answers to reviews: user and request to whether it is allowed and why.
+// Answers are those of one server's API. Servers may have different flags, so each one is asked.
+type Answers struct {
+	// May are the answers to reviews, by the user that they are about, or by
+	// Crowd.Request.
 	May map[string]Answer
-	// Mine are the groups of the user that asks.
-	Mine []string
 	// Probes are the answers to pods that were created as a dry run, by namespace and pod.
 	Probes map[string]map[string]Probe
+	// Problem is why answers are missing.
+	Problem string
+}
+
+// Defaults are the roles and bindings that every cluster has.
+type Defaults struct {
+	ClusterRoles        []rbacv1.ClusterRole
+	Roles               []rbacv1.Role
+	ClusterRoleBindings []rbacv1.ClusterRoleBinding
+	RoleBindings        []rbacv1.RoleBinding
+}
+
+// Objects are those of the cluster. They are the same at each server.
+type Objects struct {
+	// Mine are the groups of the user that asks.
+	Mine []string
 	// RootCA is the CA that pods are handed; "" without one.
 	RootCA string
 	// BootstrapTokens are Secrets of that type.
@@ -187,6 +222,8 @@ type Objects struct {
 type Answer struct {
 	Allowed bool
 	Reason  string
+	// Problem is an error of the authorizers: another one may have allowed it.
+	Problem string
 }
 
 // Probe is the answer to a pod that was created as a dry run.

@@ -143,16 +143,19 @@ func unknown(format string, args ...any) Verdict {
 	return Verdict{Unknown, fmt.Sprintf(format, args...)}
 }
 
+// worst are the results that verdicts can be joined to, the worst first.
+var worst = []Status{Fail, Unknown, Person, Pass, NotApplicable}
+
 // all joins the verdicts on several servers or nodes: the worst one counts.
 func all(names []string, verdicts []Verdict) Verdict {
 	if len(verdicts) == 0 {
 		return unknown("no server or node was asked")
 	}
-	for _, worst := range []Status{Fail, Unknown, Person, Pass, NotApplicable} {
+	for _, status := range worst {
 		var found []string
 		for i, v := range verdicts {
-			if v.Status == worst && !slices.Contains(found, v.Reason) {
-				if len(verdicts) > 1 && worst != Pass && worst != NotApplicable {
+			if v.Status == status && !slices.Contains(found, v.Reason) {
+				if len(verdicts) > 1 && status != Pass && status != NotApplicable {
 					found = append(found, names[i]+": "+v.Reason)
 				} else {
 					found = append(found, v.Reason)
@@ -160,7 +163,7 @@ func all(names []string, verdicts []Verdict) Verdict {
 			}
 		}
 		if found != nil {
-			return Verdict{worst, some(found)}
+			return Verdict{status, some(found)}
 		}
 	}
 	return Verdict{}
@@ -239,6 +242,35 @@ func kubelets(judge func(*Node) Verdict) func(*Evidence) Verdict {
 	})
 }
 
+// answers judges the answers of each server to an administrator.
+func answers(judge func(*Answers) Verdict) func(*Evidence) Verdict {
+	return servers(func(s *Server) Verdict {
+		if s.Answers == nil {
+			return unknown("its API was not asked: %s", s.Unasked)
+		}
+		return judge(s.Answers)
+	})
+}
+
+// missing is the verdict on an answer that is not there.
+func (a *Answers) missing(question string) Verdict {
+	if a.Problem != "" {
+		return unknown("%s: %s", question, a.Problem)
+	}
+	return unknown("%s: no answer", question)
+}
+
+// both joins two judges of a row: the worst verdict counts.
+func both(one, other func(*Evidence) Verdict) func(*Evidence) Verdict {
+	return func(e *Evidence) Verdict {
+		a, b := one(e), other(e)
+		if slices.Index(worst, b.Status) < slices.Index(worst, a.Status) {
+			return b
+		}
+		return a
+	}
+}
+
 // objects judges the cluster's objects.
 func objects(judge func(*Objects) Verdict) func(*Evidence) Verdict {
 	return func(e *Evidence) Verdict {
@@ -249,24 +281,36 @@ func objects(judge func(*Objects) Verdict) func(*Evidence) Verdict {
 	}
 }
 
+// machines are the examined ones.
+func (e *Evidence) machines() []Machine {
+	var out []Machine
+	for i := range e.Servers {
+		if r := e.Servers[i].Report; r != nil {
+			out = append(out, r.Machine)
+		}
+	}
+	if e.Machine != nil {
+		out = append(out, *e.Machine)
+	}
+	return out
+}
+
 // files judges the files of some kinds on every examined machine.
 func files(kinds []string, absent string, bad func(File) string) func(*Evidence) Verdict {
 	return func(e *Evidence) Verdict {
-		machines := []Machine{}
-		var silent []string
+		var silent, wrong []string
 		for i := range e.Servers {
-			if r := e.Servers[i].Report; r != nil {
-				machines = append(machines, r.Machine)
-			} else {
-				silent = append(silent, e.Servers[i].Name+": "+e.Servers[i].Silent)
+			if s := &e.Servers[i]; s.Report == nil {
+				silent = append(silent, s.Name+": "+s.Silent)
 			}
 		}
-		if e.Machine != nil {
-			machines = append(machines, *e.Machine)
-		}
-		var wrong []string
-		n := 0
+		n, machines := 0, e.machines()
 		for _, m := range machines {
+			for _, kind := range kinds {
+				if why := m.Unseen[kind]; why != "" {
+					silent = append(silent, m.Name+": "+why)
+				}
+			}
 			for _, f := range m.Files {
 				if !slices.Contains(kinds, f.Kind) {
 					continue
@@ -282,11 +326,32 @@ func files(kinds []string, absent string, bad func(File) string) func(*Evidence)
 			return fail("%s", some(wrong))
 		case silent != nil:
 			return unknown("%s", some(silent))
+		case len(machines) == 0:
+			return unknown("no machine was looked at")
 		case n == 0:
 			return none("%s", absent)
 		}
 		return pass("%d files", n)
 	}
+}
+
+// ofNodes judges the files of all nodes. A server sees its own disk only, so agents are for a
+// person, who runs the check there.
+func ofNodes(judge func(*Evidence) Verdict) func(*Evidence) Verdict {
+	return both(judge, func(e *Evidence) Verdict {
+		var unseen []string
+		for i := range e.Nodes {
+			name := e.Nodes[i].Name
+			server := slices.ContainsFunc(e.Servers, func(s Server) bool { return s.Name == name })
+			if !server && (e.Machine == nil || e.Machine.Name != name) {
+				unseen = append(unseen, name)
+			}
+		}
+		if unseen != nil {
+			return person("not looked at: %s", some(unseen))
+		}
+		return none("")
+	})
 }
 
 // within finds modes with more rights than allowed.

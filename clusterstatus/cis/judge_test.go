@@ -2,6 +2,7 @@ package cis
 
 import (
 	"io/fs"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -46,20 +47,59 @@ func hardened() *Evidence {
 	for _, pod := range []string{ProbePrivileged, ProbeHostPID, ProbeHostIPC, ProbeHostNetwork, ProbeEscalation, ProbeRoot, ProbeNetRaw, ProbeCapabilities, ProbeHostProcess, ProbeHostPath, ProbeHostPort} {
 		refused[pod] = Probe{Refused: `violates PodSecurity "restricted:latest"`}
 	}
+	closed := Port{State: PortClosed}
+	may := map[string]Answer{Stranger: {}, ANode: {Allowed: true}, RBACUser: {Allowed: true, Reason: "RBAC: allowed by ClusterRoleBinding"}}
+	for _, c := range Crowds {
+		for _, request := range slices.Concat(ReadSecrets, CreatePods) {
+			for _, namespace := range ReviewNamespaces {
+				may[c.Request(request, namespace)] = Answer{}
+			}
+		}
+	}
+	defaults := &Defaults{
+		ClusterRoles: []rbacv1.ClusterRole{
+			clusterRoleOf(adminRole, rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}),
+			clusterRoleOf("system:kubelet-api-admin", rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{""}, Resources: []string{"nodes/proxy"}}),
+			{ObjectMeta: metav1.ObjectMeta{Name: "edit"}, AggregationRule: &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"to-edit": "true"}}}}},
+			{ObjectMeta: metav1.ObjectMeta{Name: "system:aggregate-to-edit", Labels: map[string]string{"to-edit": "true"}}, Rules: editRules},
+		},
+		Roles: []rbacv1.Role{{ObjectMeta: metav1.ObjectMeta{Name: "reader", Namespace: "kube-system"}, Rules: []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps"}}}}},
+		ClusterRoleBindings: []rbacv1.ClusterRoleBinding{
+			binding(adminRole, adminRole, rbacv1.Subject{Kind: "Group", Name: mastersGroup}),
+			binding("barque:admins", adminRole, rbacv1.Subject{Kind: "Group", Name: "barque:admins"}),
+			binding("barque:kubelet-client", "system:kubelet-api-admin", rbacv1.Subject{Kind: "User", Name: "barque:kubelet-client"}),
+		},
+		RoleBindings: []rbacv1.RoleBinding{{ObjectMeta: metav1.ObjectMeta{Name: "reader", Namespace: "kube-system"}, RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "reader"}, Subjects: []rbacv1.Subject{{Kind: "User", Name: RBACUser}}}},
+	}
+	clusterRoles := slices.Clone(defaults.ClusterRoles)
+	clusterRoles[2].Rules = editRules // as the aggregation does
 	return &Evidence{
-		Servers: []Server{{Name: "s1", Report: report, Profiling: Opened{Asked: true},
-			API:  Door{Anonymous: 401, Verified: true, Subject: "barque-api", Issuer: "01", AsksForCertificate: true},
-			Peer: Door{Verified: true, Subject: "s1", Issuer: "02", AsksForCertificate: true, DemandsIt: true}}},
-		Nodes: []Node{{Name: "s1", Kubelet: kubelet, OS: "linux", Port: Door{Anonymous: 401, Verified: true, Subject: "system:node:s1", AsksForCertificate: true}}},
+		Defaults: defaults,
+		Servers: []Server{{Name: "s1", Report: report, Profiling: Opened{Asked: true}, Ports: map[int]Port{10257: closed, 10259: closed},
+			Answers: &Answers{May: may, Probes: map[string]map[string]Probe{"default": refused}},
+			API:     Door{Anonymous: 401, Verified: true, Subject: "barque-api", Issuer: "01", AsksForCertificate: true},
+			Peer:    Door{Verified: true, Subject: "s1", Issuer: "02", AsksForCertificate: true, DemandsIt: true}}},
+		Nodes: []Node{{Name: "s1", Kubelet: kubelet, OS: "linux", Port: Door{Anonymous: 401, Verified: true, Subject: "system:node:s1", AsksForCertificate: true}, ReadOnly: closed, Proxy: closed}},
 		Objects: &Objects{
-			May: map[string]Answer{Stranger: {}, "system:nodes": {Allowed: true}, RBACUser: {Allowed: true, Reason: "RBAC: allowed by ClusterRoleBinding"},
-				Authenticated + " list secrets": {}, Authenticated + " create pods": {}},
-			Probes: map[string]map[string]Probe{"default": refused}, RootCA: "-----BEGIN CERTIFICATE-----",
-			Namespaces:          []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, {ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}},
-			ClusterRoleBindings: []rbacv1.ClusterRoleBinding{{ObjectMeta: metav1.ObjectMeta{Name: "cluster-admin"}, RoleRef: rbacv1.RoleRef{Name: "cluster-admin"}, Subjects: []rbacv1.Subject{{Kind: "Group", Name: "system:masters"}}}},
-			ImagePolicies:       []string{"policy images"},
+			RootCA:        "-----BEGIN CERTIFICATE-----",
+			Namespaces:    []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, {ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}},
+			ClusterRoles:  clusterRoles,
+			Roles:         slices.Clone(defaults.Roles),
+			RoleBindings:  slices.Clone(defaults.RoleBindings),
+			ImagePolicies: []string{"policy images"}, ClusterRoleBindings: slices.Clone(defaults.ClusterRoleBindings),
 		},
 	}
+}
+
+// editRules are those of the role edit.
+var editRules = []rbacv1.PolicyRule{
+	{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{""}, Resources: []string{"secrets"}},
+	{Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"pods", "serviceaccounts/token"}},
+	{Verbs: []string{"impersonate"}, APIGroups: []string{""}, Resources: []string{"serviceaccounts"}},
+}
+
+func clusterRoleOf(name string, rules ...rbacv1.PolicyRule) rbacv1.ClusterRole {
+	return rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
 }
 
 func judged(e *Evidence, id string) Result {
@@ -104,7 +144,7 @@ var faults = map[string]func(*Evidence){
 	"1.2.4":  func(e *Evidence) { e.Servers[0].Report.KubeletClient.User = "" },
 	"1.2.5":  func(e *Evidence) { e.Servers[0].Report.KubeletClient.Verified = false },
 	"1.2.6":  may(Stranger, Answer{Allowed: true}),
-	"1.2.7":  may("system:nodes", Answer{}),
+	"1.2.7":  may(ANode, Answer{}),
 	"1.2.8":  may(RBACUser, Answer{Allowed: true, Reason: "ABAC"}),
 	"1.2.9":  without("EventRateLimit"),
 	"1.2.10": func(e *Evidence) { e.Servers[0].Report.Plugins = append(e.Servers[0].Report.Plugins, "AlwaysAdmit") },
@@ -133,9 +173,9 @@ var faults = map[string]func(*Evidence){
 	"1.3.4":  func(e *Evidence) { e.Servers[0].Report.Machine.Files = nil },
 	"1.3.5":  func(e *Evidence) { e.Objects.RootCA = "" },
 	"1.3.6":  kubeletOf(func(c *v1beta1.KubeletConfiguration) { c.RotateCertificates = false }),
-	"1.3.7":  func(e *Evidence) { e.Servers[0].Open = []int{10257} },
+	"1.3.7":  func(e *Evidence) { e.Servers[0].Ports[10257] = Port{State: PortOpen} },
 	"1.4.1":  func(e *Evidence) { e.Servers[0].Profiling.Served = true },
-	"1.4.2":  func(e *Evidence) { e.Servers[0].Open = []int{10259} },
+	"1.4.2":  func(e *Evidence) { e.Servers[0].Ports[10259] = Port{State: PortOpen} },
 	"2.1":    func(e *Evidence) { e.Servers[0].Peer.Plain = true },
 	"2.2":    func(e *Evidence) { e.Servers[0].Peer.DemandsIt = false },
 	"2.3":    func(e *Evidence) { e.Servers[0].Peer.Verified = false },
@@ -143,8 +183,8 @@ var faults = map[string]func(*Evidence){
 	"2.5":    func(e *Evidence) { e.Servers[0].Peer.DemandsIt = false },
 	"2.6":    func(e *Evidence) { e.Servers[0].Peer.Verified = false },
 	"2.7":    func(e *Evidence) { e.Servers[0].Peer.Issuer = e.Servers[0].API.Issuer },
-	"3.1.1":  func(*Evidence) {},
-	"3.1.2":  func(*Evidence) {},
+	"3.1.1":  flags("oidc-issuer-url", ""),
+	"3.1.2":  flags("oidc-issuer-url", ""),
 	"3.2.1":  noAudit,
 	"3.2.2":  func(e *Evidence) { e.Servers[0].Report.Audit.Levels["get secrets"] = "RequestResponse" },
 	"4.1.5":  mode(KindRecord, 0o644),
@@ -158,7 +198,7 @@ var faults = map[string]func(*Evidence){
 		c.Authorization.Mode = v1beta1.KubeletAuthorizationModeAlwaysAllow
 	}),
 	"4.2.3":  func(e *Evidence) { e.Nodes[0].Port.AsksForCertificate = false },
-	"4.2.4":  func(e *Evidence) { e.Nodes[0].ReadOnly = true },
+	"4.2.4":  func(e *Evidence) { e.Nodes[0].ReadOnly.State = PortOpen },
 	"4.2.5":  kubeletOf(func(c *v1beta1.KubeletConfiguration) { c.StreamingConnectionIdleTimeout.Duration = 0 }),
 	"4.2.6":  kubeletOf(func(c *v1beta1.KubeletConfiguration) { c.MakeIPTablesUtilChains = ptr.To(false) }),
 	"4.2.7":  func(e *Evidence) { e.Nodes[0].Port.Subject = "system:node:other" },
@@ -169,9 +209,9 @@ var faults = map[string]func(*Evidence){
 	"4.2.12": func(e *Evidence) { e.Nodes[0].Port.Weak = []string{"TLS 1.1"} },
 	"4.2.13": kubeletOf(func(c *v1beta1.KubeletConfiguration) { c.PodPidsLimit = ptr.To[int64](-1) }),
 	"4.2.14": kubeletOf(func(c *v1beta1.KubeletConfiguration) { c.SeccompDefault = nil }),
-	"4.3.1":  func(e *Evidence) { e.Nodes[0].Proxy = true },
-	"5.1.2":  may(Authenticated+" list secrets", Answer{Allowed: true}),
-	"5.1.4":  may(Authenticated+" create pods", Answer{Allowed: true}),
+	"4.3.1":  func(e *Evidence) { e.Nodes[0].Proxy.State = PortOpen },
+	"5.1.2":  may(Crowds[0].Request("list secrets", ""), Answer{Allowed: true, Reason: "RBAC"}),
+	"5.1.4":  may(Crowds[0].Request("create pods", ""), Answer{Allowed: true, Reason: "RBAC"}),
 	"5.1.7":  func(e *Evidence) { e.Servers[0].Report.Clients["server-client"] = []string{"system:masters"} },
 	"5.2.1":  admits(ProbePrivileged),
 	"5.2.2":  admits(ProbePrivileged),
@@ -210,40 +250,112 @@ var questions = map[string]func(*Evidence){
 	"5.4.1": pod(func(p *corev1.Pod) {
 		p.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{}}}
 	}),
-	"5.4.2": func(*Evidence) {},
-	"5.6.1": func(*Evidence) {},
+	"5.4.2": pod(func(*corev1.Pod) {}),
+	"5.6.1": pod(func(*corev1.Pod) {}),
 	"5.6.3": pod(func(*corev1.Pod) {}),
 	"5.6.4": func(e *Evidence) {
 		e.Objects.Services = []corev1.Service{{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}}
 	},
 }
 
+// further are, by row, faults and questions in other evidence than that of the first.
+var further = map[string][]func(*Evidence){
+	"1.2.4": {func(e *Evidence) { e.Servers[0].Report.KubeletClient = KubeletClient{Problem: "no certificate"} }},
+	"5.1.2": {bindLocally("default", "edit", rbacv1.Subject{Kind: "Group", Name: "system:serviceaccounts"})},
+	"5.1.4": {bindLocally("default", "edit", rbacv1.Subject{Kind: "Group", Name: "system:serviceaccounts"})},
+	"5.1.7": {
+		func(e *Evidence) { e.Servers[0].Report.Controllers = []string{mastersGroup} },
+		bind("mine", "view", rbacv1.Subject{Kind: "Group", Name: mastersGroup}),
+		func(e *Evidence) { e.Objects.Mine = []string{mastersGroup} },
+	},
+	"5.6.2": {pod(func(p *corev1.Pod) { p.Spec.SecurityContext = unconfinedContext() })},
+}
+
+// begin are, by row, the nodes with which the row looks at servers.
+var begin = map[string]func(*Evidence){
+	"5.2.10": func(e *Evidence) { e.Nodes[0].OS = "windows" },
+}
+
+// part is evidence of one kind. take takes it away, and more adds a second one that is silent.
+type part struct {
+	of         func(*Evidence) any
+	take, more func(*Evidence)
+}
+
+var parts = map[string]part{
+	"servers": {func(e *Evidence) any { return e.Servers }, func(e *Evidence) { e.Servers[0] = silentServer("s1") }, func(e *Evidence) { e.Servers = append(e.Servers, silentServer("s2")) }},
+	"nodes":   {func(e *Evidence) any { return e.Nodes }, func(e *Evidence) { e.Nodes[0] = silentNode("s1") }, func(e *Evidence) { e.Nodes = append(e.Nodes, silentNode("a1")) }},
+	"objects": {func(e *Evidence) any { return e.Objects }, func(e *Evidence) { e.Objects = nil }, nil},
+}
+
+func silentServer(name string) Server {
+	return Server{Name: name, Silent: "off", Unasked: "off", API: Door{Unreached: "off"}, Peer: Door{Unreached: "off"}}
+}
+func silentNode(name string) Node {
+	return Node{Name: name, Silent: "off", Port: Door{Unreached: "off"}}
+}
+
 // TestEveryRowLooks: each row finds a fault of its own, and names what mends it; rows of users'
-// objects find a question. No row is decided without evidence.
+// objects find a question. No row is decided without evidence: none that has found a fault in the
+// evidence of a kind passes without that evidence.
 func TestEveryRowLooks(t *testing.T) {
 	for _, row := range Rows() {
 		t.Run(row.ID, func(t *testing.T) {
 			fault, question := faults[row.ID], questions[row.ID]
+			want := Fail
 			switch {
 			case (fault == nil) == (question == nil):
 				t.Fatal("want a fault or a question in this test")
-			case fault != nil:
-				e := hardened()
-				fault(e)
-				if r := judged(e, row.ID); r.Status != Fail || r.Mend == "" || r.Reason == "" {
-					t.Errorf("with a fault: %+v", r)
-				}
-			default:
-				e := hardened()
-				question(e)
-				if r := judged(e, row.ID); r.Status != Person || r.Reason == "" {
-					t.Errorf("with a question: %+v", r)
-				}
+			case fault == nil:
+				fault, want = question, Person
 			}
 			e := hardened()
-			e.Servers[0] = Server{Name: "s1", Silent: "off", API: Door{Unreached: "off"}, Peer: Door{Unreached: "off"}}
-			e.Nodes[0] = Node{Name: "s1", Silent: "off", Port: Door{Unreached: "off"}}
-			e.Objects = nil
+			fault(e)
+			if r := judged(e, row.ID); r.Status != want || (r.Mend == "") != (want == Person) || r.Reason == "" {
+				t.Errorf("with a fault or question: %+v, want %s", r, want)
+			}
+			for i, fault := range append(further[row.ID], fault) {
+				e := hardened()
+				if fault(e); i < len(further[row.ID]) {
+					if r := judged(e, row.ID); r.Status != Fail && r.Status != Person {
+						t.Errorf("with the further fault or question %d: %+v", i, r)
+					}
+				}
+				for kind, p := range parts {
+					if reflect.DeepEqual(p.of(e), p.of(hardened())) {
+						continue
+					}
+					e := hardened()
+					fault(e)
+					p.take(e)
+					if r := judged(e, row.ID); r.Status != Unknown {
+						t.Errorf("without the %s, in which it finds a fault: %+v", kind, r)
+					}
+					if p.more == nil {
+						continue
+					}
+					e = hardened()
+					if do := begin[row.ID]; do != nil && kind == "servers" {
+						do(e)
+					}
+					p.more(e)
+					if r := judged(e, row.ID); r.Status != Unknown && r.Status != Fail {
+						t.Errorf("without one of two %s, in which it finds a fault: %+v", kind, r)
+					}
+				}
+			}
+			whole := judged(hardened(), row.ID)
+			for kind, p := range parts {
+				e := hardened()
+				p.take(e)
+				if r := judged(e, row.ID); r.Status != Unknown && r.Status != whole.Status {
+					t.Errorf("without the %s: %+v, else %+v", kind, r, whole)
+				}
+			}
+			e = hardened()
+			for _, p := range parts {
+				p.take(e)
+			}
 			if r := judged(e, row.ID); r.Status != Unknown {
 				t.Errorf("without evidence: %+v", r)
 			}
@@ -299,7 +411,7 @@ func TestKubeletsHaveToAnswer(t *testing.T) {
 func TestEachNodesProxyIsAsked(t *testing.T) {
 	e := hardened()
 	agent := e.Nodes[0]
-	agent.Name, agent.Proxy = "a1", true
+	agent.Name, agent.Proxy.State = "a1", PortOpen
 	e.Nodes = append(e.Nodes, agent)
 	if r := judged(e, "4.3.1"); r.Status != Fail || !strings.HasPrefix(r.Reason, "a1: ") {
 		t.Errorf("%+v", r)
@@ -388,8 +500,9 @@ func TestMissingFlags(t *testing.T) {
 // TestQuotaIsNoPolicy: a namespace that refuses every pod, as by a quota, proves nothing.
 func TestQuotaIsNoPolicy(t *testing.T) {
 	e := hardened()
-	for name := range e.Objects.Probes["default"] {
-		e.Objects.Probes["default"][name] = Probe{Refused: "exceeded quota: pods"}
+	probes := e.Servers[0].Answers.Probes["default"]
+	for name := range probes {
+		probes[name] = Probe{Refused: "exceeded quota: pods"}
 	}
 	if r := judged(e, "5.2.2"); r.Status != Unknown {
 		t.Errorf("%+v", r)
@@ -428,7 +541,7 @@ func without(plugin string) func(*Evidence) {
 }
 
 func may(key string, a Answer) func(*Evidence) {
-	return func(e *Evidence) { e.Objects.May[key] = a }
+	return func(e *Evidence) { e.Servers[0].Answers.May[key] = a }
 }
 
 func noAudit(e *Evidence) { e.Servers[0].Report.Audit = Audit{} }
@@ -438,7 +551,21 @@ func kubeletOf(change func(*v1beta1.KubeletConfiguration)) func(*Evidence) {
 }
 
 func admits(probe string) func(*Evidence) {
-	return func(e *Evidence) { e.Objects.Probes["default"][probe] = Probe{Admitted: true} }
+	return func(e *Evidence) { e.Servers[0].Answers.Probes["default"][probe] = Probe{Admitted: true} }
+}
+
+// bind binds a cluster role to subjects.
+func bind(name, role string, subjects ...rbacv1.Subject) func(*Evidence) {
+	return func(e *Evidence) {
+		e.Objects.ClusterRoleBindings = append(e.Objects.ClusterRoleBindings, binding(name, role, subjects...))
+	}
+}
+
+// bindLocally binds a cluster role to subjects in a namespace.
+func bindLocally(namespace, role string, subjects ...rbacv1.Subject) func(*Evidence) {
+	return func(e *Evidence) {
+		e.Objects.RoleBindings = append(e.Objects.RoleBindings, rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "local", Namespace: namespace}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: role}, Subjects: subjects})
+	}
 }
 
 func binding(name, role string, subjects ...rbacv1.Subject) rbacv1.ClusterRoleBinding {

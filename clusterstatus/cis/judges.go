@@ -242,6 +242,9 @@ func accountKey(s *Server) Verdict {
 	if s.Report == nil {
 		return unknown("no report: %s", s.Silent)
 	}
+	if why := s.Report.Machine.Unseen[KindKey]; why != "" {
+		return unknown("%s", why)
+	}
 	for _, f := range s.Report.Machine.Files {
 		if f.Kind == KindKey && strings.HasSuffix(f.Path, "/service-account.key") {
 			if why := within(0o600)(f); why != "" {
@@ -370,8 +373,12 @@ func strong(d *Door) Verdict {
 	switch {
 	case d.Unreached != "":
 		return unknown("%s", d.Unreached)
+	case d.Plain:
+		return fail("the port speaks without TLS")
 	case len(d.Weak) > 0:
 		return fail("accepts %s", some(d.Weak))
+	case d.Untried != "":
+		return unknown("%s", d.Untried)
 	}
 	return pass("no other suite is accepted")
 }
@@ -388,14 +395,23 @@ func controllersAccounts(r *ServerReport) Verdict {
 
 func closed(port int) func(*Server) Verdict {
 	return func(s *Server) Verdict {
-		switch {
-		case s.API.Unreached != "":
-			return unknown("%s", s.API.Unreached)
-		case slices.Contains(s.Open, port):
+		switch p := s.Ports[port]; p.State {
+		case PortOpen:
 			return fail("port %d answers", port)
+		case PortClosed:
+			return none("no listener at port %d", port)
+		default:
+			return p.unknown(port)
 		}
-		return none("no listener at port %d", port)
 	}
+}
+
+// unknown is the verdict on a port of which nothing is known.
+func (p Port) unknown(port int) Verdict {
+	if p.Why == "" {
+		return unknown("port %d was not tried", port)
+	}
+	return unknown("%s", p.Why)
 }
 
 func otherLogins(r *ServerReport) Verdict {

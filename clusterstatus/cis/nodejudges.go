@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
 )
@@ -43,23 +44,23 @@ func kubeletAsks(n *Node) Verdict {
 }
 
 func noReadOnlyPort(n *Node) Verdict {
-	switch {
-	case n.Port.Unreached != "":
-		return unknown("%s", n.Port.Unreached)
-	case n.ReadOnly:
+	switch n.ReadOnly.State {
+	case PortOpen:
 		return fail("port 10255 answers")
+	case PortClosed:
+		return pass("port 10255 is closed")
 	}
-	return pass("port 10255 is closed")
+	return n.ReadOnly.unknown(10255)
 }
 
 func proxyIsLocal(n *Node) Verdict {
-	switch {
-	case n.Port.Unreached != "":
-		return unknown("%s", n.Port.Unreached)
-	case n.Proxy:
+	switch n.Proxy.State {
+	case PortOpen:
 		return fail("port 10249 answers at the node's address")
+	case PortClosed:
+		return pass("10249 is closed at the node's address")
 	}
-	return pass("10249 is closed at the node's address")
+	return n.Proxy.unknown(10249)
 }
 
 func idleStreams(n *Node) Verdict {
@@ -134,13 +135,20 @@ func seccompDefault(n *Node) Verdict {
 
 // hostProcess is about nodes with Windows.
 func hostProcess(e *Evidence) Verdict {
+	var unseen []string
 	for i := range e.Nodes {
-		if strings.EqualFold(e.Nodes[i].OS, "windows") {
-			return objects(refuses(ProbeHostProcess))(e)
+		switch n := &e.Nodes[i]; {
+		case strings.EqualFold(n.OS, "windows"):
+			return refuses(ProbeHostProcess)(e)
+		case n.OS == "":
+			unseen = append(unseen, n.Name)
 		}
 	}
-	if e.Objects == nil {
+	switch {
+	case e.Objects == nil:
 		return unknown("the API was not asked")
+	case unseen != nil:
+		return unknown("the system of %s is not known", some(unseen))
 	}
 	return none("no node has Windows")
 }
@@ -163,69 +171,33 @@ func ownClients(r *ServerReport) Verdict {
 	return pass("none of its own")
 }
 
-// masters is about the group system:masters.
+// masters is about the group system:masters, and the binding that gives everything like it.
 func masters(e *Evidence) Verdict {
-	if e.Objects == nil {
-		return unknown("the API was not asked")
-	}
+	return both(reports(func(r *ServerReport) Verdict {
+		if v := controllersAccounts(r); v.Status != Pass {
+			return Verdict{v.Status, "the controllers: " + v.Reason}
+		}
+		return ownClients(r)
+	}), ofRoles(boundMasters))(e)
+}
+
+func boundMasters(o *Objects, d *Defaults) Verdict {
 	var found []string
-	for i := range e.Servers {
-		if r := e.Servers[i].Report; r != nil {
-			if v := controllersAccounts(r); v.Status == Fail {
-				return fail("the controllers of %s", e.Servers[i].Name)
-			}
-			if v := ownClients(r); v.Status != Pass {
-				return Verdict{v.Status, e.Servers[i].Name + ": " + v.Reason}
-			}
-		}
-	}
-	for _, b := range e.Objects.ClusterRoleBindings {
-		for _, s := range b.Subjects {
-			if s.Kind == "Group" && s.Name == "system:masters" && b.Name != "cluster-admin" {
-				found = append(found, "the binding "+b.Name)
+	for _, b := range o.bindings() {
+		for _, s := range b.beyond(d) {
+			switch {
+			case s.Kind == rbacv1.GroupKind && s.Name == mastersGroup:
+				found = append(found, b.String())
+			case b.namespace == "" && b.name == adminRole:
+				found = append(found, fmt.Sprintf("%s: %s", b, subject(s)))
 			}
 		}
 	}
-	for _, g := range e.Objects.Mine {
-		if g == "system:masters" {
-			found = append(found, "the administrator's kubeconfig, with which this was asked")
-		}
+	if slices.Contains(o.Mine, mastersGroup) {
+		found = append(found, "the administrator's kubeconfig, with which this was asked")
 	}
 	if found == nil {
 		return pass("nobody is seen in it")
 	}
 	return person("%s", some(found))
-}
-
-// seccompOfPods is about pods of users.
-func seccompOfPods(e *Evidence) Verdict {
-	v := kubelets(seccompDefault)(e)
-	if v.Status == Pass {
-		return pass("RuntimeDefault for pods without a profile, on all nodes")
-	}
-	if e.Objects == nil {
-		return unknown("the API was not asked")
-	}
-	var bare []string
-	for i := range e.Objects.Pods {
-		p := &e.Objects.Pods[i]
-		if system(p.Namespace) || p.Spec.SecurityContext != nil && p.Spec.SecurityContext.SeccompProfile != nil {
-			continue
-		}
-		for _, c := range p.Spec.Containers {
-			if c.SecurityContext == nil || c.SecurityContext.SeccompProfile == nil {
-				bare = append(bare, p.Namespace+"/"+p.Name)
-				break
-			}
-		}
-	}
-	switch {
-	case v.Status == Unknown:
-		return v
-	case bare == nil && v.Status != Fail:
-		return pass("each pod has a profile")
-	case bare == nil:
-		return fail("pods without a profile would be unconfined")
-	}
-	return fail("unconfined: %s", fmt.Sprint(some(bare)))
 }

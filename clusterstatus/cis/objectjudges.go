@@ -11,11 +11,11 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Reviews are asked for these users.
+// Reviews are asked for these users, besides Crowds.
 const (
-	Stranger      = "barque:cis:stranger"
-	RBACUser      = "system:kube-scheduler"
-	Authenticated = "barque:cis:authenticated"
+	Stranger = "barque:cis:stranger"
+	RBACUser = "system:kube-scheduler"
+	ANode    = "system:nodes"
 )
 
 // Pods of dry runs. ProbePlain breaks no rule; each other one breaks one.
@@ -51,50 +51,41 @@ func OfUsers(all []corev1.Namespace) []string {
 	return names
 }
 
-func strangersRights(o *Objects) Verdict {
-	a, asked := o.May[Stranger]
-	switch {
-	case !asked:
-		return unknown("no answer to a review")
-	case a.Allowed:
-		return fail("a made-up user may read Secrets: %s", a.Reason)
+func strangersRights(a *Answers) Verdict {
+	switch v, _ := a.review(Stranger); {
+	case v == nil:
+		return pass("a made-up user may not read Secrets")
+	case v.Status == Fail:
+		return fail("a made-up user may read Secrets: %s", v.Reason)
+	default:
+		return *v
 	}
-	return pass("a made-up user may not read Secrets")
 }
 
-func nodesRights(o *Objects) Verdict {
-	a, asked := o.May["system:nodes"]
-	switch {
-	case !asked:
-		return none("there is no node")
-	case !a.Allowed:
-		return fail("a node may not read itself: %s", a.Reason)
-	}
-	return pass("a node may read itself, which no role says")
+func nodesRights(e *Evidence) Verdict {
+	return answers(func(a *Answers) Verdict {
+		is, asked := a.May[ANode]
+		switch {
+		case !asked && a.Problem == "" && len(e.Nodes) == 0:
+			return none("there is no node")
+		case !asked:
+			return a.missing("a review for a node")
+		case !is.Allowed:
+			return fail("a node may not read itself: %s", is.Reason+is.Problem)
+		}
+		return pass("a node may read itself, which no role says")
+	})(e)
 }
 
-func rbacRights(o *Objects) Verdict {
-	a, asked := o.May[RBACUser]
+func rbacRights(a *Answers) Verdict {
+	is, asked := a.May[RBACUser]
 	switch {
 	case !asked:
-		return unknown("no answer to a review")
-	case !a.Allowed || !strings.HasPrefix(a.Reason, "RBAC:"):
-		return fail("%s has no rights by RBAC: %s", RBACUser, a.Reason)
+		return a.missing("a review for " + RBACUser)
+	case !is.Allowed || !strings.HasPrefix(is.Reason, "RBAC:"):
+		return fail("%s has no rights by RBAC: %s", RBACUser, is.Reason+is.Problem)
 	}
 	return pass("the rights of %s are by RBAC", RBACUser)
-}
-
-func authenticatedMay(request string) func(*Objects) Verdict {
-	return func(o *Objects) Verdict {
-		a, asked := o.May[Authenticated+" "+request]
-		switch {
-		case !asked:
-			return unknown("no answer to a review")
-		case a.Allowed:
-			return fail("system:authenticated may %s: %s", request, a.Reason)
-		}
-		return pass("system:authenticated may not %s", request)
-	}
 }
 
 func rootCA(o *Objects) Verdict {
@@ -111,71 +102,40 @@ func bootstrapTokens(o *Objects) Verdict {
 	return pass("there is none")
 }
 
-// refuses judges the pods of a dry run in all namespaces of users.
-func refuses(pod string) func(*Objects) Verdict {
-	return func(o *Objects) Verdict {
-		var admitted, doubtful []string
-		for _, namespace := range OfUsers(o.Namespaces) {
-			probe, asked := o.Probes[namespace][pod]
-			plain := o.Probes[namespace][ProbePlain]
-			switch {
-			case probe.Admitted:
-				admitted = append(admitted, namespace)
-			case !asked:
-				doubtful = append(doubtful, namespace+": not asked")
-			case !plain.Admitted && !strings.Contains(probe.Refused, "PodSecurity"):
-				// Something else refuses every pod, such as a quota.
-				doubtful = append(doubtful, namespace+": "+probe.Refused)
+// refuses judges the pods of a dry run in all namespaces of users, at each server.
+func refuses(pod string) func(*Evidence) Verdict {
+	return func(e *Evidence) Verdict {
+		if e.Objects == nil {
+			return unknown("the API was not asked")
+		}
+		namespaces := OfUsers(e.Objects.Namespaces)
+		if len(namespaces) == 0 {
+			return unknown("no namespace of users was seen")
+		}
+		return answers(func(a *Answers) Verdict {
+			var admitted, doubtful []string
+			for _, namespace := range namespaces {
+				probe, asked := a.Probes[namespace][pod]
+				plain := a.Probes[namespace][ProbePlain]
+				switch {
+				case probe.Admitted:
+					admitted = append(admitted, namespace)
+				case !asked:
+					doubtful = append(doubtful, a.missing(namespace).Reason)
+				case !plain.Admitted && !strings.Contains(probe.Refused, "PodSecurity"):
+					// Something else refuses every pod, such as a quota.
+					doubtful = append(doubtful, namespace+": "+probe.Refused)
+				}
 			}
-		}
-		switch {
-		case admitted != nil:
-			return fail("admitted in %s", some(admitted))
-		case doubtful != nil:
-			return unknown("%s", some(doubtful))
-		}
-		return pass("refused in each of %d namespaces", len(OfUsers(o.Namespaces)))
+			switch {
+			case admitted != nil:
+				return fail("admitted in %s", some(admitted))
+			case doubtful != nil:
+				return unknown("%s", some(doubtful))
+			}
+			return pass("refused in each of %d namespaces", len(namespaces))
+		})(e)
 	}
-}
-
-// bootstrapped reports whether a role is one of the defaults.
-func bootstrapped(labels map[string]string) bool {
-	return labels["kubernetes.io/bootstrapping"] == "rbac-defaults"
-}
-
-func clusterAdmins(o *Objects) Verdict {
-	var found []string
-	for _, b := range o.ClusterRoleBindings {
-		if b.RoleRef.Name == "cluster-admin" && b.Name != "cluster-admin" {
-			found = append(found, b.Name)
-		}
-	}
-	if found != nil {
-		return person("%s", some(found))
-	}
-	return pass("the default binding alone")
-}
-
-func wildcards(o *Objects) Verdict {
-	var found []string
-	each := func(name string, labels map[string]string, rules []rbacv1.PolicyRule) {
-		wild := func(list []string) bool { return slices.Contains(list, "*") }
-		if !bootstrapped(labels) && slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool {
-			return wild(r.Verbs) || wild(r.Resources) || wild(r.APIGroups) || wild(r.NonResourceURLs)
-		}) {
-			found = append(found, name)
-		}
-	}
-	for _, r := range o.ClusterRoles {
-		each(r.Name, r.Labels, r.Rules)
-	}
-	for _, r := range o.Roles {
-		each(r.Namespace+"/"+r.Name, r.Labels, r.Rules)
-	}
-	if found != nil {
-		return person("%s", some(found))
-	}
-	return pass("none besides the default roles of Kubernetes")
 }
 
 func defaultAccounts(o *Objects) Verdict {
@@ -235,54 +195,6 @@ func ofPods(o *Objects, otherwise string, concerns func(*corev1.Pod) bool) Verdi
 	return pass("%s", otherwise)
 }
 
-// want is a right: any of the verbs on the resource.
-type want struct {
-	verbs           []string
-	group, resource string
-}
-
-func (w want) in(rules []rbacv1.PolicyRule) bool {
-	has := func(list []string, value string) bool {
-		return slices.Contains(list, value) || slices.Contains(list, "*")
-	}
-	return slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool {
-		return has(r.APIGroups, w.group) && has(r.Resources, w.resource) && slices.ContainsFunc(w.verbs, func(v string) bool { return has(r.Verbs, v) })
-	})
-}
-
-// grants lists the roles of users that give one of the rights, and are bound.
-func grants(wanted ...want) func(*Objects) Verdict {
-	return func(o *Objects) Verdict {
-		bound := map[string]bool{}
-		for _, b := range o.ClusterRoleBindings {
-			bound["/"+b.RoleRef.Name] = true
-		}
-		for _, b := range o.RoleBindings {
-			if b.RoleRef.Kind == "ClusterRole" {
-				bound["/"+b.RoleRef.Name] = true
-			} else {
-				bound[b.Namespace+"/"+b.RoleRef.Name] = true
-			}
-		}
-		var found []string
-		each := func(key string, labels map[string]string, rules []rbacv1.PolicyRule) {
-			if bound[key] && !bootstrapped(labels) && slices.ContainsFunc(wanted, func(w want) bool { return w.in(rules) }) {
-				found = append(found, strings.TrimPrefix(key, "/"))
-			}
-		}
-		for _, r := range o.ClusterRoles {
-			each("/"+r.Name, r.Labels, r.Rules)
-		}
-		for _, r := range o.Roles {
-			each(r.Namespace+"/"+r.Name, r.Labels, r.Rules)
-		}
-		if found != nil {
-			return person("%s", some(found))
-		}
-		return pass("no bound role besides the default ones")
-	}
-}
-
 func networkPolicies(o *Objects) Verdict {
 	has := map[string]bool{}
 	for i := range o.NetworkPolicies {
@@ -310,11 +222,15 @@ func secretVariables(o *Objects) Verdict {
 }
 
 func imagePolicies(e *Evidence) Verdict {
-	if v := reports(plugin("ImagePolicyWebhook", true))(e); v.Status == Pass {
+	v := reports(plugin("ImagePolicyWebhook", true))(e)
+	if v.Status == Pass {
 		return person("ImagePolicyWebhook runs: see that its backend verifies images, and that defaultAllow is false")
 	}
 	return objects(func(o *Objects) Verdict {
-		if len(o.ImagePolicies) == 0 {
+		switch {
+		case len(o.ImagePolicies) == 0 && v.Status == Unknown:
+			return v
+		case len(o.ImagePolicies) == 0:
 			return fail("no validating webhook and no policy sees pods, and ImagePolicyWebhook does not run on all servers")
 		}
 		return person("see that one verifies images: %s", some(o.ImagePolicies))

@@ -3,6 +3,8 @@ package cis
 import (
 	"slices"
 	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
 )
 
 // Rows returns all rows, in the benchmark's order.
@@ -42,8 +44,8 @@ func controlPlaneFiles() []Row {
 	}
 	pki := []string{KindPKI, KindCert, KindKey, KindCA}
 	rows = append(rows,
-		Row{ID: "1.1.9", Level: 1, Asks: "files of the pod network: 600 or stricter", Looks: "configuration and leases below the data directory", Mend: chmod, Scope: OfMachine, judge: files([]string{KindCNI}, "the pod network is another plugin's", within(0o600))},
-		Row{ID: "1.1.10", Level: 1, Asks: "files of the pod network: owned by root", Looks: "the same files", Mend: chown, Scope: OfMachine, judge: files([]string{KindCNI}, "the pod network is another plugin's", roots)},
+		Row{ID: "1.1.9", Level: 1, Asks: "files of the pod network: 600 or stricter", Looks: "configuration and leases below the data directory", Mend: chmod, Scope: OfMachine, judge: ofNodes(files([]string{KindCNI}, "the pod network is another plugin's", within(0o600)))},
+		Row{ID: "1.1.10", Level: 1, Asks: "files of the pod network: owned by root", Looks: "the same files", Mend: chown, Scope: OfMachine, judge: ofNodes(files([]string{KindCNI}, "the pod network is another plugin's", roots))},
 		Row{ID: "1.1.11", Level: 1, Asks: "directory of etcd: 700 or stricter", Looks: "the directory of the store", Mend: "chmod 700 DATA-DIR/store", judge: files([]string{KindStore}, "no store", within(0o700))},
 		Row{ID: "1.1.12", Level: 1, Asks: "directory of etcd: owned by etcd", Looks: "the store is a part of the server, which runs as root: root owns the directory", Mend: "chown root:root DATA-DIR/store", judge: files([]string{KindStore}, "no store", roots)},
 		Row{ID: "1.1.13", Level: 1, Asks: "kubeconfig of the administrator: 600 or stricter", Looks: "DATA-DIR/admin.kubeconfig", Mend: chmod, judge: files([]string{KindKubeconfig}, "there is none", within(0o600))},
@@ -63,9 +65,9 @@ func apiServer() []Row {
 		{ID: "1.2.3", Level: 1, Asks: "admission plugin DenyServiceExternalIPs", Looks: "the admission plugins that run", Mend: "--enable-admission-plugins=DenyServiceExternalIPs", Flags: []string{"enable-admission-plugins"}, judge: reports(plugin("DenyServiceExternalIPs", true))},
 		{ID: "1.2.4", Level: 1, Asks: "a client certificate towards kubelets", Looks: "the certificate in the server's memory, and kubelets that answer to it", Mend: "restart the server", judge: kubeletClient},
 		{ID: "1.2.5", Level: 1, Asks: "kubelets' certificates are verified", Looks: "handshakes of the server with false kubelets, in memory: of another CA, and of another node", Mend: "restart the server", judge: reports(kubeletsVerified)},
-		{ID: "1.2.6", Level: 1, Asks: "not everything is allowed", Looks: "a review for a made-up user", Mend: "take AlwaysAllow out of --authorization-mode or --authorization-config", judge: objects(strangersRights)},
-		{ID: "1.2.7", Level: 1, Asks: "Node authorization", Looks: "a review for a node", Mend: "put Node into --authorization-mode or --authorization-config", judge: objects(nodesRights)},
-		{ID: "1.2.8", Level: 1, Asks: "RBAC authorization", Looks: "a review for a user whose rights are by a ClusterRoleBinding", Mend: "put RBAC into --authorization-mode or --authorization-config", judge: objects(rbacRights)},
+		{ID: "1.2.6", Level: 1, Asks: "not everything is allowed", Looks: "a review for a made-up user, by each server", Mend: "take AlwaysAllow out of --authorization-mode or --authorization-config", judge: answers(strangersRights)},
+		{ID: "1.2.7", Level: 1, Asks: "Node authorization", Looks: "a review for a node, by each server", Mend: "put Node into --authorization-mode or --authorization-config", judge: nodesRights},
+		{ID: "1.2.8", Level: 1, Asks: "RBAC authorization", Looks: "a review for a user whose rights are by a ClusterRoleBinding, by each server", Mend: "put RBAC into --authorization-mode or --authorization-config", judge: answers(rbacRights)},
 		{ID: "1.2.9", Level: 1, Asks: "admission plugin EventRateLimit", Looks: "the admission plugins that run", Mend: "--enable-admission-plugins=EventRateLimit", Flags: []string{"enable-admission-plugins"}, judge: reports(plugin("EventRateLimit", true))},
 		{ID: "1.2.10", Level: 1, Asks: "no admission plugin AlwaysAdmit", Looks: "the admission plugins that run", Mend: "take it out of --enable-admission-plugins", judge: reports(plugin("AlwaysAdmit", false))},
 		{ID: "1.2.11", Level: 1, Asks: "admission plugin AlwaysPullImages", Looks: "the admission plugins that run", Mend: "--enable-admission-plugins=AlwaysPullImages", Flags: []string{"enable-admission-plugins"}, judge: reports(plugin("AlwaysPullImages", true)),
@@ -138,20 +140,20 @@ func logins() []Row {
 
 // nodeFiles are 4.1.
 func nodeFiles() []Row {
-	proxy := Row{Level: 1, Looks: "the proxy of Services is in the node's process: it has no kubeconfig", Mend: "remove the kubeconfig", judge: otherKubeconfigs, Scope: OfMachine}
+	proxy := Row{Level: 1, Looks: "the proxy of Services is in the node's process: it has no kubeconfig", Mend: "remove the kubeconfig", judge: ofNodes(otherKubeconfigs), Scope: OfMachine}
 	mode, owner := proxy, proxy
 	mode.ID, mode.Asks = "4.1.3", "kubeconfig of the proxy: 600 or stricter"
 	owner.ID, owner.Asks = "4.1.4", "kubeconfig of the proxy: owned by root"
 	return []Row{
-		{ID: "4.1.1", Level: 1, Asks: "unit of the kubelet: 600 or stricter", Looks: "the node's systemd unit and its environment files", Mend: chmodUnit, Scope: OfMachine, judge: files([]string{KindUnit}, "the node runs without a unit file", within(0o600))},
-		{ID: "4.1.2", Level: 1, Asks: "unit of the kubelet: owned by root", Looks: "the node's systemd unit and its environment files", Mend: chown, Scope: OfMachine, judge: files([]string{KindUnit}, "the node runs without a unit file", roots)},
+		{ID: "4.1.1", Level: 1, Asks: "unit of the kubelet: 600 or stricter", Looks: "the node's systemd unit and its environment files", Mend: chmodUnit, Scope: OfMachine, judge: ofNodes(files([]string{KindUnit}, "the node runs without a unit file", within(0o600)))},
+		{ID: "4.1.2", Level: 1, Asks: "unit of the kubelet: owned by root", Looks: "the node's systemd unit and its environment files", Mend: chown, Scope: OfMachine, judge: ofNodes(files([]string{KindUnit}, "the node runs without a unit file", roots))},
 		mode, owner,
-		{ID: "4.1.5", Level: 1, Asks: "kubeconfig of the kubelet: 600 or stricter", Looks: "it has none; its keys in DATA-DIR and DATA-DIR/pki, and node.json", Mend: chmod, Scope: OfMachine, judge: files([]string{KindKey, KindRecord}, "there is none", within(0o600))},
-		{ID: "4.1.6", Level: 1, Asks: "kubeconfig of the kubelet: owned by root", Looks: "the same files", Mend: chown, Scope: OfMachine, judge: files([]string{KindKey, KindRecord}, "there is none", roots)},
-		{ID: "4.1.7", Level: 1, Asks: "the CA of clients: 644 or stricter", Looks: "DATA-DIR/pki/ca.crt", Mend: "chmod 644 the file", Scope: OfMachine, judge: files([]string{KindCA}, "there is none", within(0o644))},
-		{ID: "4.1.8", Level: 1, Asks: "the CA of clients: owned by root", Looks: "DATA-DIR/pki/ca.crt", Mend: chown, Scope: OfMachine, judge: files([]string{KindCA}, "there is none", roots)},
-		{ID: "4.1.9", Level: 1, Asks: "configuration of the kubelet: 600 or stricter", Looks: "the files of --kubelet-config and --kubelet-config-dir", Mend: chmod, Scope: OfMachine, judge: files([]string{KindKubelet}, "no configuration file of the kubelet is known here", within(0o600))},
-		{ID: "4.1.10", Level: 1, Asks: "configuration of the kubelet: owned by root", Looks: "the same files", Mend: chown, Scope: OfMachine, judge: files([]string{KindKubelet}, "no configuration file of the kubelet is known here", roots)},
+		{ID: "4.1.5", Level: 1, Asks: "kubeconfig of the kubelet: 600 or stricter", Looks: "it has none; its keys in DATA-DIR and DATA-DIR/pki, and node.json", Mend: chmod, Scope: OfMachine, judge: ofNodes(files([]string{KindKey, KindRecord}, "there is none", within(0o600)))},
+		{ID: "4.1.6", Level: 1, Asks: "kubeconfig of the kubelet: owned by root", Looks: "the same files", Mend: chown, Scope: OfMachine, judge: ofNodes(files([]string{KindKey, KindRecord}, "there is none", roots))},
+		{ID: "4.1.7", Level: 1, Asks: "the CA of clients: 644 or stricter", Looks: "DATA-DIR/pki/ca.crt", Mend: "chmod 644 the file", Scope: OfMachine, judge: ofNodes(files([]string{KindCA}, "there is none", within(0o644)))},
+		{ID: "4.1.8", Level: 1, Asks: "the CA of clients: owned by root", Looks: "DATA-DIR/pki/ca.crt", Mend: chown, Scope: OfMachine, judge: ofNodes(files([]string{KindCA}, "there is none", roots))},
+		{ID: "4.1.9", Level: 1, Asks: "configuration of the kubelet: 600 or stricter", Looks: "the files of --kubelet-config and --kubelet-config-dir, through links", Mend: chmod, Scope: OfMachine, judge: ofNodes(files([]string{KindKubelet}, "no kubelet that was looked at has a configuration file", within(0o600)))},
+		{ID: "4.1.10", Level: 1, Asks: "configuration of the kubelet: owned by root", Looks: "the same files", Mend: chown, Scope: OfMachine, judge: ofNodes(files([]string{KindKubelet}, "no kubelet that was looked at has a configuration file", roots))},
 	}
 }
 
@@ -178,18 +180,22 @@ func kubelet() []Row {
 
 // rights are 5.1.
 func rights() []Row {
-	person := func(id, asks string, judge func(*Objects) Verdict) Row {
-		return Row{ID: id, Level: 1, Asks: asks, Looks: "bound roles besides the default ones that give it", judge: objects(judge)}
+	person := func(id, asks string, judge func(*Objects, *Defaults) Verdict) Row {
+		return Row{ID: id, Level: 1, Asks: asks, Looks: "bindings that give it, besides the default ones of default roles", judge: ofRoles(judge)}
 	}
+	const crowds, unbind = "reviews for made-up members of system:authenticated, system:serviceaccounts and system:unauthenticated, by each server; bindings of these groups", "delete the binding of the group"
+	escalate, act := []string{"bind", "escalate"}, []string{"impersonate"}
 	return []Row{
-		{ID: "5.1.1", Level: 1, Asks: "cluster-admin only where needed", Looks: "ClusterRoleBindings to it besides the default one", judge: objects(clusterAdmins)},
-		{ID: "5.1.2", Level: 1, Asks: "few may read Secrets", Looks: "a review for system:authenticated", Mend: "delete the binding of system:authenticated", judge: objects(authenticatedMay("list secrets"))},
-		{ID: "5.1.3", Level: 1, Asks: "few wildcards in roles", Looks: "roles besides the default ones of Kubernetes", judge: objects(wildcards)},
-		{ID: "5.1.4", Level: 1, Asks: "few may create pods", Looks: "a review for system:authenticated", Mend: "delete the binding of system:authenticated", judge: objects(authenticatedMay("create pods"))},
+		{ID: "5.1.1", Level: 1, Asks: "cluster-admin only where needed", Looks: "subjects of bindings to it in all namespaces, besides those of the default ones", judge: ofRoles(clusterAdmins)},
+		{ID: "5.1.2", Level: 1, Asks: "few may read Secrets", Looks: crowds, Mend: unbind, judge: crowdsMay(ReadSecrets)},
+		{ID: "5.1.3", Level: 1, Asks: "few wildcards in roles", Looks: "rules of roles, besides the default ones of default roles", judge: ofRoles(wildcards)},
+		{ID: "5.1.4", Level: 1, Asks: "few may create pods", Looks: crowds, Mend: unbind, judge: crowdsMay(CreatePods)},
 		{ID: "5.1.5", Level: 1, Asks: "default service accounts are not used", Looks: "bindings of accounts named default, and pods that mount their tokens", judge: objects(defaultAccounts)},
 		{ID: "5.1.6", Level: 1, Asks: "tokens only where needed", Looks: "pods that mount a token of their service account", judge: objects(mountedTokens)},
-		{ID: "5.1.7", Level: 1, Asks: "nobody is in system:masters", Looks: "bindings, the user that asks, the controllers, and the servers' certificates", Mend: "upgrade the servers; bind people to roles in place of the administrator's kubeconfig", judge: masters},
-		person("5.1.8", "few may bind, impersonate, escalate", grants(want{verbs: []string{"bind", "escalate"}, resource: "clusterroles"}, want{verbs: []string{"impersonate"}, resource: "users"})),
+		{ID: "5.1.7", Level: 1, Asks: "nobody is in system:masters", Looks: "bindings, other subjects of the default binding to cluster-admin, the user that asks, the controllers, and the servers' certificates", Mend: "upgrade the servers; bind people to roles in place of the administrator's kubeconfig", judge: masters},
+		person("5.1.8", "few may bind, impersonate, escalate", grants(
+			want{verbs: escalate, group: rbacv1.GroupName, resource: "clusterroles"}, want{verbs: escalate, group: rbacv1.GroupName, resource: "roles"},
+			want{verbs: act, resource: "users"}, want{verbs: act, resource: "groups"}, want{verbs: act, resource: "serviceaccounts"})),
 		person("5.1.9", "few may create persistent volumes", grants(want{verbs: []string{"create"}, resource: "persistentvolumes"})),
 		person("5.1.10", "few may use nodes/proxy", grants(want{verbs: []string{"get", "create"}, resource: "nodes/proxy"})),
 		person("5.1.11", "few may approve certificates", grants(want{verbs: []string{"update", "patch"}, group: "certificates.k8s.io", resource: "certificatesigningrequests/approval"})),
@@ -203,10 +209,10 @@ func podSecurity() []Row {
 	flags := []string{"pod-security-default"}
 	const baseline, strict = "--pod-security-default=baseline, or label the namespace pod-security.kubernetes.io/enforce=baseline", "--pod-security-default=restricted, or label the namespace pod-security.kubernetes.io/enforce=restricted"
 	probe := func(id, asks, pod, mend, hardened string, level int) Row {
-		return Row{ID: id, Level: level, Asks: asks, Looks: "such a pod as a dry run in each namespace of users", Mend: mend, Flags: flags, Hardened: hardened, judge: objects(refuses(pod))}
+		return Row{ID: id, Level: level, Asks: asks, Looks: "such a pod as a dry run in each namespace of users, at each server", Mend: mend, Flags: flags, Hardened: hardened, judge: refuses(pod)}
 	}
 	return []Row{
-		{ID: "5.2.1", Level: 1, Asks: "a policy of pods is active", Looks: "a privileged pod as a dry run in each namespace of users", Mend: baseline, Flags: flags, judge: objects(refuses(ProbePrivileged))},
+		{ID: "5.2.1", Level: 1, Asks: "a policy of pods is active", Looks: "a privileged pod as a dry run in each namespace of users, at each server", Mend: baseline, Flags: flags, judge: refuses(ProbePrivileged)},
 		probe("5.2.2", "no privileged containers", ProbePrivileged, baseline, "", 1),
 		probe("5.2.3", "no host PIDs", ProbeHostPID, baseline, "", 1),
 		probe("5.2.4", "no host IPC", ProbeHostIPC, baseline, "", 1),
@@ -233,7 +239,7 @@ func policies() []Row {
 		{ID: "5.5.1", Level: 2, Asks: "images are verified at admission", Looks: "validating webhooks and policies for pods, and the plugin ImagePolicyWebhook", Mend: "install a policy controller that verifies images by a ValidatingWebhookConfiguration, write a ValidatingAdmissionPolicy for their registries, or enable ImagePolicyWebhook with a backend of yours", Flags: []string{"enable-admission-plugins"}, judge: imagePolicies,
 			Hardened: "which images are to be trusted is known to you only"},
 		{ID: "5.6.1", Level: 1, Asks: "namespaces separate users", Looks: "namespaces of users", judge: objects(namespaces)},
-		{ID: "5.6.2", Level: 2, Asks: "pods have seccomp", Looks: "seccompDefault of all kubelets, or the profile of each pod", Mend: "--seccomp-default", Flags: []string{"seccomp-default"}, judge: seccompOfPods},
+		{ID: "5.6.2", Level: 2, Asks: "pods have seccomp", Looks: "seccompDefault of all kubelets, and the profiles of pods", Mend: "--seccomp-default", Flags: []string{"seccomp-default"}, judge: seccompOfPods},
 		{ID: "5.6.3", Level: 2, Asks: "pods have a security context", Looks: "pods of users that have none", judge: objects(securityContexts)},
 		{ID: "5.6.4", Level: 2, Asks: "nothing is in the namespace default", Looks: "pods and Services there", judge: objects(defaultNamespace)},
 	}

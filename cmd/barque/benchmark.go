@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,8 +17,11 @@ import (
 
 	"github.com/barque/barque/adminapi/hardening"
 	"github.com/barque/barque/adminapi/remote/evidence"
+	"github.com/barque/barque/apiserver/rbac"
 	"github.com/barque/barque/clusterstatus/cis"
 	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/internal/filelock"
+	"github.com/barque/barque/internal/procstat"
 	"github.com/barque/barque/internal/terminal"
 	"github.com/barque/barque/membership/enroll"
 )
@@ -81,15 +87,15 @@ func (b *benchmarkFlags) evidence(ctx context.Context) (*cis.Evidence, error) {
 		servers = append(servers, evidence.Server{Name: m.Name, Hosts: heard.Hosts(m), Address: m.API})
 	}
 	config := heard.Config
-	for _, host := range heard.At {
-		config = heard.To(host) // one that answers
-		break
+	if answering := slices.Sorted(maps.Values(heard.At)); len(answering) > 0 {
+		config = heard.To(answering[0]) // for objects, which are the same at all servers
 	}
 	e, err := evidence.Collect(ctx, config, servers)
 	if err != nil {
 		return nil, err
 	}
 	e.Machine = agent
+	e.Defaults = &cis.Defaults{ClusterRoles: rbac.DefaultClusterRoles(), Roles: rbac.DefaultRoles(), ClusterRoleBindings: rbac.DefaultClusterRoleBindings(), RoleBindings: rbac.DefaultRoleBindings()}
 	return e, nil
 }
 
@@ -108,11 +114,58 @@ func (b *benchmarkFlags) agent() (*cis.Machine, error) {
 		return nil, err
 	}
 	o := node.Options{DataDir: dir, Network: node.OwnNetwork}
-	m, err := hardening.Examine(r.Name, o.Place())
-	if err != nil {
-		return nil, fmt.Errorf("the files of this agent: %w", err)
-	}
+	files, unknown := runningKubelet(dir)
+	o.KubeletFiles = files
+	place := o.Place()
+	place.KubeletUnknown = unknown
+	m := hardening.Examine(r.Name, place)
 	return &m, nil
+}
+
+// runningKubelet returns the files and directories of the kubelet's configuration, by the arguments
+// of the agent that runs with a data directory.
+func runningKubelet(dataDir string) ([]string, error) {
+	pid, _, runs := filelock.Holder(enroll.LockFile(dataDir))
+	if !runs {
+		return nil, fmt.Errorf("no agent is seen to run with %s, so its --kubelet-config is not known: start it", dataDir)
+	}
+	words, err := procstat.Args(pid)
+	if err != nil {
+		return nil, fmt.Errorf("the arguments of the running agent: %w", err)
+	}
+	files, err := kubeletFilesIn(words)
+	if err != nil {
+		return nil, fmt.Errorf("the arguments of process %d, so --kubelet-config is not known: %w", pid, err)
+	}
+	home, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "cwd"))
+	if err != nil {
+		return nil, fmt.Errorf("the directory of the running agent: %w", err)
+	}
+	for i, file := range files {
+		if !filepath.IsAbs(file) {
+			files[i] = filepath.Join(home, file)
+		}
+	}
+	return files, nil
+}
+
+// kubeletFilesIn returns the files and directories of the kubelet's configuration by the words of
+// an agent's command.
+func kubeletFilesIn(words []string) (files []string, err error) {
+	if len(words) < 2 || words[1] != roleAgent {
+		return nil, errors.New("they are not those of `barque agent`")
+	}
+	c := agentCommand()
+	c.FParseErrWhitelist.UnknownFlags = true // of another version
+	if err := c.ParseFlags(words[2:]); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"kubelet-config", "kubelet-config-dir"} {
+		if path := c.Flags().Lookup(name).Value.String(); path != "" {
+			files = append(files, path)
+		}
+	}
+	return files, nil
 }
 
 // serverHas tells whether `barque server` has a flag.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"strconv"
@@ -40,7 +41,8 @@ const memberLabel = "barque.io/member"
 // defaultPeerPort is that of servers that do not report theirs.
 const defaultPeerPort = "6444"
 
-// Collect asks the servers, the nodes and the API. An error is about the API as a whole.
+// Collect asks the servers, the nodes and the API. Objects are read where config leads to; each
+// server is asked for its own answers. An error is about the objects.
 func Collect(ctx context.Context, config *rest.Config, servers []Server) (*cis.Evidence, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
@@ -68,10 +70,25 @@ func Collect(ctx context.Context, config *rest.Config, servers []Server) (*cis.E
 				e.Nodes[i] = askNode(ctx, client, &nodes.Items[i], roots)
 			})
 		}
-		e.Objects, err = readObjects(ctx, client, nodes.Items)
+		e.Objects, err = readObjects(ctx, client)
+	}
+	if err != nil {
+		asking.Wait()
+		return e, err
+	}
+	answers, unasked := make([]*cis.Answers, len(servers)), make([]error, len(servers))
+	for i, s := range servers {
+		asking.Go(func() {
+			answers[i], unasked[i] = askAnswers(ctx, config, s, nodes.Items, cis.OfUsers(e.Objects.Namespaces))
+		})
 	}
 	asking.Wait()
-	return e, err
+	for i := range e.Servers {
+		if e.Servers[i].Answers = answers[i]; unasked[i] != nil {
+			e.Servers[i].Unasked = unasked[i].Error()
+		}
+	}
+	return e, nil
 }
 
 // rootsOf are the CAs that the kubeconfig trusts.
@@ -91,7 +108,7 @@ func rootsOf(config *rest.Config) (*x509.CertPool, error) {
 }
 
 func askServer(ctx context.Context, config *rest.Config, s Server, roots *x509.CertPool) cis.Server {
-	out := cis.Server{Name: s.Name}
+	out := cis.Server{Name: s.Name, Ports: map[int]cis.Port{}}
 	query := "?" + url.Values{adminapi.RelayParameter: {s.Name}}.Encode()
 	var all error
 	for _, host := range s.Hosts {
@@ -129,9 +146,7 @@ func askServer(ctx context.Context, config *rest.Config, s Server, roots *x509.C
 	}
 	out.Peer = knock(ctx, net.JoinHostPort(host, peer), "", peers)
 	for _, port := range []int{10257, 10259} {
-		if open(ctx, host, port) {
-			out.Open = append(out.Open, port)
-		}
+		out.Ports[port] = try(ctx, host, port)
 	}
 	out.Profiling = profiling(ctx, config, s.Address)
 	return out
@@ -141,13 +156,14 @@ func askServer(ctx context.Context, config *rest.Config, s Server, roots *x509.C
 func profiling(ctx context.Context, config *rest.Config, address string) cis.Opened {
 	ctx, cancel := context.WithTimeout(ctx, doorTimeout)
 	defer cancel()
-	// The answer is a page, so an answer that was served is one that is no JSON.
+	// The answer is a page, so an answer that was served is one that is no JSON. Other refusals than
+	// this one may be of this user, or of this moment.
 	err := remote.GetJSON(ctx, config, "https://"+address, "/debug/pprof/", new(any))
 	var refused *remote.RefusalError
 	var syntax *json.SyntaxError
 	switch {
 	case errors.As(err, &refused):
-		return cis.Opened{Asked: true}
+		return cis.Opened{Asked: refused.Status == http.StatusNotFound}
 	case err == nil || errors.As(err, &syntax):
 		return cis.Opened{Asked: true, Served: true}
 	}
@@ -182,6 +198,6 @@ func askNode(ctx context.Context, client kubernetes.Interface, node *corev1.Node
 		return out
 	}
 	out.Port = knock(ctx, net.JoinHostPort(host, strconv.Itoa(int(node.Status.DaemonEndpoints.KubeletEndpoint.Port))), "/pods", roots)
-	out.ReadOnly, out.Proxy = open(ctx, host, 10255), open(ctx, host, 10249)
+	out.ReadOnly, out.Proxy = try(ctx, host, 10255), try(ctx, host, 10249)
 	return out
 }

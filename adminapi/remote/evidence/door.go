@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/barque/barque/clusterstatus/cis"
@@ -39,7 +40,9 @@ func knock(ctx context.Context, address, path string, roots *x509.CertPool) cis.
 		_, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: seen.rest, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 		d.Verified = err == nil
 	}
-	d.Weak = weak(ctx, address)
+	if d.Weak, err = weak(ctx, address); err != nil {
+		d.Untried = fmt.Sprintf("%s: not all suites were tried: %v", address, err)
+	}
 	if path != "" {
 		if d.Anonymous, err = status(ctx, "https://"+address+path); err != nil {
 			d.Unreached = fmt.Sprintf("%s: %v", address, err)
@@ -93,50 +96,70 @@ func shake(ctx context.Context, address string, config *tls.Config) (*handshake,
 		return nil
 	}
 	conn := tls.Client(plain, config)
-	if err := conn.HandshakeContext(ctx); err != nil {
-		if h.leaf != nil && h.asked { // TLS 1.2 refuses within the handshake
-			h.refused = true
-			return h, nil
-		}
-		return nil, err
-	}
+	err = conn.HandshakeContext(ctx)
 	state := conn.ConnectionState()
 	h.suite, h.version = state.CipherSuite, state.Version
-	if h.asked {
-		h.refused = hangsUp(conn)
+	switch {
+	case err != nil && h.leaf != nil && h.asked && isAlert(err): // TLS 1.2 refuses within the handshake
+		h.refused = true
+		return h, nil
+	case err != nil:
+		return nil, err
+	case h.asked && h.version >= tls.VersionTLS13:
+		h.refused, err = refuses(conn)
 	}
-	return h, nil
+	return h, err
 }
 
-// hangUpTime is how long a server of TLS 1.3 has to refuse a client after its handshake.
-const hangUpTime = time.Second
+// isAlert reports whether the other side has refused by TLS. Any other error, such as a time-out or
+// the end of the connection, tells nothing about what it takes.
+func isAlert(err error) bool {
+	var alert *net.OpError
+	return errors.As(err, &alert) && alert.Op == "remote error"
+}
 
-// hangsUp reports whether the other side ends a connection by itself.
-func hangsUp(conn net.Conn) bool {
-	if conn.SetReadDeadline(time.Now().Add(hangUpTime)) != nil {
-		return true
+// refusalTime is how long a server of TLS 1.3 has to refuse a client after its handshake.
+const refusalTime = time.Second
+
+// refuses reports whether the other side refuses a client after the handshake. One that waits for a
+// request has taken it.
+func refuses(conn net.Conn) (bool, error) {
+	if err := conn.SetReadDeadline(time.Now().Add(refusalTime)); err != nil {
+		return false, err
 	}
 	_, err := conn.Read(make([]byte, 1))
 	var network net.Error
-	return err != nil && !(errors.As(err, &network) && network.Timeout())
+	switch {
+	case err == nil, errors.As(err, &network) && network.Timeout():
+		return false, nil
+	case isAlert(err):
+		return true, nil
+	}
+	return false, fmt.Errorf("it ends the connection without a word: %w", err)
 }
 
-// weak returns the protocols and suites that a port accepts and the benchmark does not list.
-func weak(ctx context.Context, address string) []string {
-	var accepted []string
-	old, err := shake(ctx, address, &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11})
-	if err == nil && old.leaf != nil {
+// weak returns the protocols and suites that a port accepts and the benchmark does not list. With
+// an error there may be more.
+func weak(ctx context.Context, address string) (accepted []string, err error) {
+	old, err := shake(ctx, address, &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11, CipherSuites: cis.WeakSuites()})
+	switch {
+	case err == nil:
 		accepted = append(accepted, tls.VersionName(old.version))
+	case !isAlert(err):
+		return nil, err
 	}
 	for left := cis.WeakSuites(); len(left) > 0; {
 		h, err := shake(ctx, address, &tls.Config{MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12, CipherSuites: left})
-		if err != nil || h.suite == 0 {
-			break
+		switch {
+		case err != nil && isAlert(err):
+			return accepted, nil
+		case err != nil:
+			return accepted, err
 		}
 		accepted = append(accepted, tls.CipherSuiteName(h.suite))
 		left = slices.DeleteFunc(left, func(s uint16) bool { return s == h.suite })
 	}
-	return accepted
+	return accepted, nil
 }
 
 // status asks for a URL without credentials.
@@ -158,13 +181,17 @@ func status(ctx context.Context, url string) (int, error) {
 	return response.StatusCode, err
 }
 
-// open reports whether a port takes connections.
-func open(ctx context.Context, host string, port int) bool {
+// try finds out whether a port takes connections. Only the machine's refusal proves that none does.
+func try(ctx context.Context, host string, port int) cis.Port {
 	ctx, cancel := context.WithTimeout(ctx, doorTimeout)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
-	if err != nil {
-		return false
+	switch {
+	case err == nil:
+		conn.Close() //nolint:errcheck // nothing was sent
+		return cis.Port{State: cis.PortOpen}
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return cis.Port{State: cis.PortClosed}
 	}
-	return conn.Close() == nil
+	return cis.Port{Why: fmt.Sprintf("%v; run this on that machine", err)}
 }

@@ -1,12 +1,14 @@
 package evidence
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"io"
 	"math/big"
 	"net"
 	"net/http"
@@ -14,8 +16,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/barque/barque/clusterstatus/cis"
 )
 
 // authority issues one certificate of a new CA.
@@ -130,8 +136,13 @@ func TestKnock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !open(t.Context(), "127.0.0.1", n) {
-			t.Error("an open port is closed")
+		if p := try(t.Context(), "127.0.0.1", n); p.State != cis.PortOpen {
+			t.Errorf("an open port: %+v", p)
+		}
+		lost, cancel := context.WithCancel(t.Context())
+		cancel()
+		if p := try(lost, "127.0.0.1", n); p.State != "" || p.Why == "" {
+			t.Errorf("a port that was not reached: %+v", p)
 		}
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
@@ -139,8 +150,94 @@ func TestKnock(t *testing.T) {
 		if d := knock(t.Context(), l.Addr().String(), "", roots); d.Unreached == "" {
 			t.Errorf("%+v", d)
 		}
-		if open(t.Context(), "127.0.0.1", n) {
-			t.Error("a closed port is open")
+		if p := try(t.Context(), "127.0.0.1", n); p.State != cis.PortClosed {
+			t.Errorf("a closed port: %+v", p)
 		}
 	})
+}
+
+// TestOnlyAlertsRefuse: a port that ends the connection without a word has refused nobody.
+func TestOnlyAlertsRefuse(t *testing.T) {
+	cert, roots := authority(t, "s1")
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		t.Run(tls.VersionName(version), func(t *testing.T) {
+			address := accept(t, func(raw net.Conn) {
+				conn := tls.Server(raw, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: version, MaxVersion: version, ClientAuth: tls.RequestClientCert,
+					VerifyConnection: func(tls.ConnectionState) error { return raw.Close() }})
+				_ = conn.HandshakeContext(t.Context()) // it cannot succeed
+			})
+			if d := knock(t.Context(), address, "", roots); d.DemandsIt || d.Unreached == "" {
+				t.Errorf("%+v", d)
+			}
+		})
+	}
+}
+
+// TestUntriedSuites: handshakes that fail by the connection prove no suite refused.
+func TestUntriedSuites(t *testing.T) {
+	cert, roots := authority(t, "s1")
+	behind := serve(t, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}})
+	var served atomic.Int32
+	address := accept(t, func(front net.Conn) {
+		if served.Add(1) > 1 {
+			return // as one that has too many connections
+		}
+		back, err := net.Dial("tcp", behind)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer back.Close()
+		var copying sync.WaitGroup
+		copying.Go(func() {
+			_, _ = io.Copy(back, front)
+			back.Close()
+		})
+		_, _ = io.Copy(front, back)
+		front.Close()
+		copying.Wait()
+	})
+	d := knock(t.Context(), address, "", roots)
+	if d.Unreached != "" || !d.Verified || d.Untried == "" || len(d.Weak) > 0 {
+		t.Errorf("%+v", d)
+	}
+	if d := knock(t.Context(), behind, "", roots); d.Untried != "" {
+		t.Errorf("all were tried, and it has %+v", d)
+	}
+}
+
+// TestWeakBehindADemand: a suite is accepted, although the client is refused for its certificate.
+func TestWeakBehindADemand(t *testing.T) {
+	cert, roots := authority(t, "s1")
+	d := knock(t.Context(), serve(t, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS10, ClientAuth: tls.RequireAndVerifyClientCert}), "", roots)
+	if !slices.Contains(d.Weak, "TLS 1.1") || !slices.ContainsFunc(d.Weak, func(s string) bool { return strings.Contains(s, "CBC") }) {
+		t.Errorf("%+v", d)
+	}
+}
+
+// accept handles connections until the test ends.
+func accept(t *testing.T, handle func(net.Conn)) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var handling sync.WaitGroup
+	handling.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			handling.Go(func() {
+				defer conn.Close()
+				handle(conn)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		handling.Wait()
+	})
+	return l.Addr().String()
 }

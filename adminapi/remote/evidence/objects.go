@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,8 +15,8 @@ import (
 	"github.com/barque/barque/clusterstatus/cis"
 )
 
-func readObjects(ctx context.Context, client kubernetes.Interface, nodes []corev1.Node) (*cis.Objects, error) {
-	o := &cis.Objects{May: map[string]cis.Answer{}}
+func readObjects(ctx context.Context, client kubernetes.Interface) (*cis.Objects, error) {
+	o := new(cis.Objects)
 	all, core, rbac := metav1.ListOptions{}, client.CoreV1(), client.RbacV1()
 	var errs []error
 	fail := func(err error) { errs = append(errs, err) }
@@ -80,35 +78,13 @@ func readObjects(ctx context.Context, client kubernetes.Interface, nodes []corev
 	case !apierrors.IsNotFound(err):
 		fail(err)
 	}
-	errs = append(errs, review(ctx, client, nodes, o), readPolicies(ctx, client, o), dryRun(ctx, client, o))
-	return o, errors.Join(errs...)
-}
-
-// review asks who may do what.
-func review(ctx context.Context, client kubernetes.Interface, nodes []corev1.Node, o *cis.Objects) error {
-	ask := func(key, user string, groups []string, r authorizationv1.ResourceAttributes) error {
-		answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
-			Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups, ResourceAttributes: &r}}, metav1.CreateOptions{})
-		if err == nil {
-			o.May[key] = cis.Answer{Allowed: answer.Status.Allowed, Reason: answer.Status.Reason}
-		}
-		return err
-	}
-	authenticated := []string{"system:authenticated"}
-	errs := []error{
-		ask(cis.Stranger, cis.Stranger, nil, authorizationv1.ResourceAttributes{Verb: "get", Resource: "secrets", Namespace: "kube-system", Name: "x"}),
-		ask(cis.RBACUser, cis.RBACUser, authenticated, authorizationv1.ResourceAttributes{Verb: "list", Resource: "nodes"}),
-		ask(cis.Authenticated+" list secrets", cis.Authenticated, authenticated, authorizationv1.ResourceAttributes{Verb: "list", Resource: "secrets"}),
-		ask(cis.Authenticated+" create pods", cis.Authenticated, authenticated, authorizationv1.ResourceAttributes{Verb: "create", Resource: "pods"}),
-	}
-	if len(nodes) > 0 {
-		errs = append(errs, ask("system:nodes", "system:node:"+nodes[0].Name, []string{"system:nodes"}, authorizationv1.ResourceAttributes{Verb: "get", Resource: "nodes", Name: nodes[0].Name}))
-	}
-	me, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if err == nil {
+	if me, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}); err != nil {
+		fail(err)
+	} else {
 		o.Mine = me.Status.UserInfo.Groups
 	}
-	return errors.Join(append(errs, err)...)
+	errs = append(errs, readPolicies(ctx, client, o))
+	return o, errors.Join(errs...)
 }
 
 // readPolicies lists the webhooks and policies that see the creation of pods.
@@ -144,35 +120,4 @@ func seesPods(r admissionv1.RuleWithOperations) bool {
 	}
 	creates := slices.Contains(r.Operations, admissionv1.Create) || slices.Contains(r.Operations, admissionv1.OperationAll)
 	return creates && has(r.APIGroups, "") && (has(r.Resources, "pods") || slices.Contains(r.Resources, "*/*"))
-}
-
-// dryRun creates the pods of cis in each namespace of users, without any effect.
-func dryRun(ctx context.Context, client kubernetes.Interface, o *cis.Objects) error {
-	o.Probes = map[string]map[string]cis.Probe{}
-	var mu sync.Mutex
-	var errs []error
-	var asking sync.WaitGroup
-	turns := make(chan struct{}, atOnce)
-	for _, namespace := range cis.OfUsers(o.Namespaces) {
-		o.Probes[namespace] = map[string]cis.Probe{}
-		for name, pod := range probes() {
-			asking.Go(func() {
-				turns <- struct{}{}
-				defer func() { <-turns }()
-				_, err := client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-				mu.Lock()
-				defer mu.Unlock()
-				switch {
-				case err == nil:
-					o.Probes[namespace][name] = cis.Probe{Admitted: true}
-				case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
-					o.Probes[namespace][name] = cis.Probe{Refused: err.Error()}
-				case !apierrors.IsNotFound(err): // a namespace that has just gone
-					errs = append(errs, err)
-				}
-			})
-		}
-	}
-	asking.Wait()
-	return errors.Join(errs...)
 }

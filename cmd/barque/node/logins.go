@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	"k8s.io/pod-security-admission/api"
+
 	"github.com/barque/barque/apiserver/authorizers"
 	"github.com/barque/barque/apiserver/configfile"
 	"github.com/barque/barque/apiserver/logins"
@@ -41,10 +43,7 @@ func (s *server) startLogins(ctx context.Context) (err error) {
 
 // configFiles are those of this server that must be the same on all servers, for its report.
 func (s *server) configFiles() []clusterstatus.ConfigFile {
-	states := s.options.Switches.Files()
-	if profile := s.options.Profile; profile != "" {
-		states = append(states, configfile.State{Flag: "--profile", Hash: profile})
-	}
+	states := s.options.alike()
 	if s.logins != nil {
 		states = append(states, s.logins.Files()...)
 	}
@@ -57,6 +56,18 @@ func (s *server) configFiles() []clusterstatus.ConfigFile {
 		out = append(out, clusterstatus.ConfigFile(f))
 	}
 	return out
+}
+
+// alike are the flags that must be the same on all servers. A flag at its default is as none.
+func (o *Options) alike() []configfile.State {
+	states := o.Switches.Files()
+	if o.Profile != "" {
+		states = append(states, configfile.State{Flag: "--profile", Hash: o.Profile})
+	}
+	if level := o.Admission.PodSecurity; level != "" && level != string(api.LevelPrivileged) {
+		states = append(states, configfile.State{Flag: "--pod-security-default", Hash: level})
+	}
+	return states
 }
 
 // startOtherFiles looks at the files of the audit log's policy and of admission, which other parts
