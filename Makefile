@@ -240,6 +240,11 @@ upgrades: build ## upgrade a cluster from an earlier version and take it back wh
 	@$(NOTING); BARQUE_BIN=$(CURDIR)/bin/barque BARQUE_EARLIER=$(EARLIER)/bin/barque \
 	$(GO) test -count=$(or $(TIMES),1) -run '^TestUpgradeAndBack$$' -v -timeout 3h ./cluster-test
 
+.PHONY: rotations
+rotations: build ## rotate the key of 10,000 Secrets again and again while the leader is killed 100 times, and search the disks for them (SECRETS=10000 KILLS=100; as root)
+	@$(NOTING); BARQUE_BIN=$(CURDIR)/bin/barque \
+	$(GO) test -count=1 -run '^TestRotationsUnderKills$$' -v -timeout 6h ./cluster-test -secrets $(or $(SECRETS),10000) -kills $(or $(KILLS),100)
+
 # Dex is in a module of its own, so that Barque's does not depend on it.
 .PHONY: test-oidc
 test-oidc: build ## log users in by Dex, an OpenID Connect provider, and by certificates, with kubectl (ONLY='TestDex')

@@ -154,24 +154,21 @@ func TestInspectBackup(t *testing.T) {
 	}
 }
 
-// A new cluster begins with the backup, beside the old one: the old kubeconfig is good for it, too.
-func TestBackupFromNothing(t *testing.T) {
-	s := newSpace(t)
-	c := s.Cluster
-	s.K("create", "configmap", "kept", "--from-literal=a=before")
-	before := c.revision(t)
-	file, key := c.saveBackup(t)
+// beginFrom begins a new cluster of one server with a backup, on the machine of s1, and returns the
+// URL of its API. stop ends it, as the end of the test does.
+func (c *Cluster) beginFrom(t *testing.T, file, key string) (server string, stop func() Result) {
+	t.Helper()
 	path, err := Binary()
 	if err != nil {
 		t.Fatal(err)
 	}
 	address, dir := c.address(t, "s1"), t.TempDir()
 	ended := make(chan Result, 1)
-	go func() { // ends with the server: it is stopped below, and in any case after a minute
-		ended <- c.OnResult(context.Background(), "s1", "timeout", "60", path, "server", "--no-node", "--name", "restored", "--node-ip", address,
+	go func() { // ends with the server: it is stopped below, and in any case before the command that runs it
+		ended <- c.OnResult(context.Background(), "s1", "timeout", "150", path, "server", "--no-node", "--name", "restored", "--node-ip", address,
 			"--api-port", "7443", "--peer-port", "7444", "--gossip-port", "7947", "--data-dir", dir, "--restore-from", file, "--restore-key-file", key)
 	}()
-	stop := sync.OnceValue(func() Result {
+	stop = sync.OnceValue(func() Result {
 		found, err := pids(func(args []string) bool {
 			return len(args) > 1 && args[1] == "server" && argument(args, "--data-dir") == dir
 		})
@@ -184,15 +181,26 @@ func TestBackupFromNothing(t *testing.T) {
 		return <-ended
 	})
 	t.Cleanup(func() { stop() })
+	return "https://" + address + ":7443", stop
+}
+
+// A new cluster begins with the backup, beside the old one: the old kubeconfig is good for it, too.
+func TestBackupFromNothing(t *testing.T) {
+	s := newSpace(t)
+	c := s.Cluster
+	s.K("create", "configmap", "kept", "--from-literal=a=before")
+	before := c.revision(t)
+	file, key := c.saveBackup(t)
+	server, stop := c.beginFrom(t, file, key)
 	Eventually(t, deadline, "the new cluster shows what was saved", func(ctx context.Context) error {
-		r := c.KubectlResult(ctx, "", "--server", "https://"+address+":7443", "-n", s.Namespace, "get", "configmap", "kept", "-o", "jsonpath={.data.a}")
+		r := c.KubectlResult(ctx, "", "--server", server, "-n", s.Namespace, "get", "configmap", "kept", "-o", "jsonpath={.data.a}")
 		if r.Out != "before" {
 			return fmt.Errorf("%s%s", r.Out, r.Err)
 		}
 		return nil
 	})
 	var list metav1.PartialObjectMetadataList
-	out := must(t, c.KubectlResult(t.Context(), "", "--server", "https://"+address+":7443", "get", "--raw", "/api/v1/configmaps?limit=1"))
+	out := must(t, c.KubectlResult(t.Context(), "", "--server", server, "get", "--raw", "/api/v1/configmaps?limit=1"))
 	var revision uint64
 	if err := json.Unmarshal([]byte(out), &list); err != nil {
 		t.Error(err)
