@@ -13,8 +13,8 @@ func Debian(name string, f images.Foreign) Image {
 	return Image{Name: name, Foreign: func(context.Context) (images.Foreign, error) { return f, nil }}
 }
 
-// Postgres is an image with Debian's PostgreSQL on the PATH: the server and its programs. It runs as
-// the user postgres, by its number, and has what f has beside.
+// Postgres is an image with Debian's PostgreSQL on the PATH: the server and its programs. It runs
+// as the user postgres, whose number is given. f adds packages and configuration.
 func Postgres(name string, user int, f images.Foreign) Image {
 	return Image{Name: name, Foreign: func(ctx context.Context) (images.Foreign, error) {
 		version, err := images.PostgresVersion(ctx)
