@@ -63,6 +63,10 @@ func TokensHandler(tokens Tokens, logger *slog.Logger) http.Handler {
 			if err == nil && was {
 				logger.Info("a join token was deleted", "tokenID", id, "by", userOf(r))
 			}
+			if err == nil && !was {
+				extra.Answer(w, http.StatusNotFound, token.Deletion{})
+				return
+			}
 			answerTokens(w, token.Deletion{Was: was}, err)
 		},
 	}

@@ -33,6 +33,13 @@ type Order struct {
 	Readmit string `json:"readmit,omitempty"`
 }
 
+// Made is the answer to an Order.
+type Made struct {
+	Entry
+	// Kubeconfig is the server whose admin.kubeconfig has the revoked certificate.
+	Kubeconfig string `json:"kubeconfigOf,omitempty"`
+}
+
 // maxText bounds the texts of an Order.
 const maxText = 1 << 10
 

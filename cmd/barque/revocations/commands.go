@@ -126,7 +126,7 @@ Node (barque kubectl delete node NAME).`,
 }
 
 // revoke makes the order. shows is the sentence after an unknown outcome, about the way to look.
-func revoke(ctx context.Context, client rest.Interface, config *rest.Config, what string, order revocation.Order, shows string) (made revocation.Entry, err error) {
+func revoke(ctx context.Context, client rest.Interface, config *rest.Config, what string, order revocation.Order, shows string) (made revocation.Made, err error) {
 	err = remote.Ask(ctx, config, what, func(ctx context.Context) (err error) {
 		made, err = remote.Revoke(ctx, client, order)
 		return err
