@@ -9,7 +9,10 @@ import (
 	"net/http"
 	"time"
 
+	"k8s.io/apiserver/pkg/audit"
+
 	"github.com/barque/barque/apiserver/extra"
+	"github.com/barque/barque/membership/acts"
 	"github.com/barque/barque/membership/revocation"
 )
 
@@ -39,6 +42,7 @@ func RevocationsHandler(entries func() *revocation.Entries, book Revocations, ne
 				http.Error(w, err.Error(), http.StatusBadRequest)
 				return
 			}
+			audit.AddAuditAnnotationsMap(r.Context(), annotations(order))
 			by := userOf(r)
 			if order.Readmit != "" {
 				readmit(w, r, book, order, by, logger)
@@ -64,6 +68,17 @@ func RevocationsHandler(entries func() *revocation.Entries, book Revocations, ne
 		}
 		extra.MastersOnly(r.Method, serve).ServeHTTP(w, r)
 	})
+}
+
+// annotations are those of the audit event, of a refused order too.
+func annotations(o revocation.Order) map[string]string {
+	switch {
+	case o.Readmit != "":
+		return acts.Order("readmit", revocation.Agent, o.Readmit, "")
+	case o.User != "":
+		return acts.Order("revoke", revocation.User, o.User, "")
+	}
+	return acts.Order("revoke", revocation.Certificate, o.Name, o.Serial)
 }
 
 func revoke(ctx context.Context, book Revocations, order revocation.Order, by string) (revocation.Entry, error) {

@@ -636,6 +636,45 @@ func TestARemovedServerInANewCluster(t *testing.T) {
 	restored.want(t, "removed before the backup", old, false)
 }
 
+// TestWhoRemovedAServer: the list names the operator at each server, before the leader has recorded
+// the entry and after. A removal without an order is the leader's act.
+func TestWhoRemovedAServer(t *testing.T) {
+	s := newSite(t)
+	removed := []Removed{{ID: "s2.x", Name: "s2"}, {ID: "s3.x", Name: "s3"}, {ID: "s4.x", Name: "s4"}}
+	for _, id := range []string{"s2.x", "s4.x"} {
+		if err := s.Order(t.Context(), id, "ann"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.CancelOrder(t.Context(), "s4.x"); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"s2": "ann", "s3": "s1", "s4": "s1"}
+	by := func(b *Book) map[string]string {
+		out := map[string]string{}
+		for _, e := range b.List.Entries().List {
+			out[e.Name] = e.By
+		}
+		return out
+	}
+	s.compile(t, removed...)
+	if got := by(s.Book); !maps.Equal(got, want) {
+		t.Errorf("before the record: %v", got)
+	}
+	if err := s.lead(t, 1); err != nil {
+		t.Fatal(err)
+	}
+	late := newSite(t)
+	late.records, late.Book.Store, late.cas = s.records, s.records, s.cas
+	late.compile(t, removed...)
+	if got := by(late.Book); !maps.Equal(got, want) {
+		t.Errorf("at a server that looks after the record: %v", got)
+	}
+	if slices.ContainsFunc(s.records.names(), func(name string) bool { return strings.HasPrefix(name, ordersAt) }) {
+		t.Errorf("orders stay: %q", s.records.names())
+	}
+}
+
 // TestEntriesOfServersEnd: after an exchange of the CA a removed server is not on the list, and
 // each later look leaves that as it is. A server that joins then has the same list.
 func TestEntriesOfServersEnd(t *testing.T) {

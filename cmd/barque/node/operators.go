@@ -36,7 +36,7 @@ func (s *server) handlers() map[string]http.Handler {
 	})
 	handlers[auditlog.Path] = extra.MastersAndServers(http.MethodGet, relay.Pass(auditlog.Handler(s.options.Name, s.audit.File)))
 	handlers[cis.ReportPath] = extra.MastersAndServers(http.MethodGet, relay.Pass(hardening.Handler(s.hardening)))
-	handlers[adminapi.MembersPath] = adminapi.MembersHandler(s.store, s.leavers())
+	handlers[adminapi.MembersPath] = adminapi.MembersHandler(orderedRemovals{s.store, s.judge.Book, s.logger.With("part", "revocations")}, s.leavers())
 	handlers[token.Path] = adminapi.TokensHandler(s.tokens, s.logger.With("part", "join"))
 	handlers[adminapi.RevocationsPath] = adminapi.RevocationsHandler(s.revoked.Entries, s.judge.Book, s.judge.Needed, s.logger.With("part", "revocations"))
 	handlers[adminapi.KeysPath] = adminapi.KeysHandler(s.keys)
