@@ -1,7 +1,6 @@
 package adminapi
 
 import (
-	"errors"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -22,12 +21,7 @@ import (
 func TestOrdersAreAudited(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	tokens := TokensHandler(&fakeTokens{}, quiet)
-	revocations := RevocationsHandler(func() *revocation.Entries { return &revocation.Entries{} }, &deeds{}, func(o revocation.Order) error {
-		if o.Serial == "0c" {
-			return errors.New("a member")
-		}
-		return nil
-	}, quiet)
+	revocations := RevocationsHandler(func() *revocation.Entries { return &revocation.Entries{} }, &deeds{}, inUse(), quiet)
 	for what, c := range map[string]struct {
 		h                  http.Handler
 		method, path, body string

@@ -124,8 +124,12 @@ func (b *Book) RevokeCertificate(ctx context.Context, serial, name string, until
 		if err != nil {
 			return e, err
 		}
-		if was != nil {
+		switch {
+		case was == nil:
+		case !was.Readmitted:
 			return *was, nil
+		default:
+			e.Revision = max(e.Revision, was.Revision+1)
 		}
 		change, err := put(e, revision)
 		if err != nil {
@@ -284,7 +288,7 @@ func (b *Book) setOrder(ctx context.Context, id string, by []byte) error {
 // servers that were removed. isMember reports whether a server of the name is a member of the
 // store.
 func (b *Book) Compile(ctx context.Context, removed []Removed, isMember func(name string) bool) error {
-	revision := b.Store.Revision() // first: a version never stands for later records than the list has
+	revision := b.Store.Revision()              // first: a version never stands for later records than the list has
 	orders, err := b.Store.Known(ctx, ordersAt) // before the records, which replace them
 	if err != nil {
 		return err

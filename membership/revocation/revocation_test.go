@@ -547,19 +547,19 @@ func TestManyDeletions(t *testing.T) {
 	if len(s.revoked) != revokedPerMinute || len(s.waiting) != len(names)-revokedPerMinute {
 		t.Errorf("revoked %q, waiting %q", s.revoked, s.waiting)
 	}
-	if _, err := s.Readmit(t.Context(), "a9", "admin", ""); !errors.Is(err, ErrNotRevoked) {
+	if _, err := s.Readmit(t.Context(), "a9", nil, "admin", ""); !errors.Is(err, ErrNotRevoked) {
 		t.Errorf("an agent that was not revoked: %v", err)
 	}
-	if _, err := s.Readmit(t.Context(), "a2", "admin", ""); !errors.Is(err, ErrKeyUnknown) {
+	if _, err := s.Readmit(t.Context(), "a2", nil, "admin", ""); !errors.Is(err, ErrKeyUnknown) {
 		t.Errorf("an agent without a key: %v", err)
 	}
 	forged := s.issue(t, agent("a1"))
 	for _, name := range []string{"a1", "a8"} { // revoked, and waiting
-		if _, err := s.Readmit(t.Context(), name, "admin", "by mistake"); err != nil {
+		if _, err := s.Readmit(t.Context(), name, nil, "admin", "by mistake"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.Readmit(t.Context(), "a1", "admin", ""); err != nil {
+	if _, err := s.Readmit(t.Context(), "a1", nil, "admin", ""); err != nil {
 		t.Errorf("again: %v", err)
 	}
 	s.later += time.Minute
@@ -723,7 +723,7 @@ func TestReadmittedMeanwhile(t *testing.T) {
 		s.keeper.Node = func(ctx context.Context, name string) (string, error) {
 			s.records.led = false // the operator's write is of no term
 			defer func() { s.records.led = true }()
-			if _, err := s.Readmit(ctx, name, "ann", "by mistake"); err != nil && !errors.Is(err, ErrNotRevoked) {
+			if _, err := s.Readmit(ctx, name, nil, "ann", "by mistake"); err != nil && !errors.Is(err, ErrNotRevoked) {
 				t.Error(err)
 			}
 			return s.stored[name], nil
@@ -750,6 +750,40 @@ func TestACertificateOfAUser(t *testing.T) {
 	s.want(t, "another one of the user", other, true)
 	if n := len(s.List.Entries().List); n != 1 {
 		t.Errorf("%d entries", n)
+	}
+}
+
+// TestACertificateOfAnAgentCountsAgain after the agent was let in again, by its name in the entry or
+// by its serial number, at servers that have the entry, too. It can be revoked again.
+func TestACertificateOfAnAgentCountsAgain(t *testing.T) {
+	s := newSite(t)
+	named, bare, others, users := s.issue(t, agent("a1")), s.issue(t, agent("a1")), s.issue(t, agent("a2")), s.issue(t, pki.Request{CommonName: "a1", Usage: pki.Client})
+	revoke := func() {
+		t.Helper()
+		for cert, name := range map[*x509.Certificate]string{named: "system:node:a1", bare: "", others: "system:node:a2", users: "a1"} {
+			if _, err := s.RevokeCertificate(t.Context(), SerialOf(cert), name, cert.NotAfter, "admin", ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.compile(t)
+		for what, cert := range map[string]*x509.Certificate{"named": named, "bare": bare, "another agent's": others, "a user's": users} {
+			s.want(t, what+", revoked", cert, false)
+		}
+	}
+	for range 2 {
+		revoke()
+		if _, err := s.Readmit(t.Context(), "a1", []string{SerialOf(bare)}, "ann", "found"); err != nil {
+			t.Fatal(err)
+		}
+		s.compile(t)
+		s.look(t) // an entry that a server has, and the store has not, would be put back
+		s.want(t, "named, let in again", named, true)
+		s.want(t, "bare, let in again", bare, true)
+		s.want(t, "another agent's, still", others, false)
+		s.want(t, "a user's, still", users, false)
+	}
+	if _, err := s.Readmit(t.Context(), "a3", nil, "ann", ""); !errors.Is(err, ErrNotRevoked) {
+		t.Errorf("an agent that was not revoked: %v", err)
 	}
 }
 

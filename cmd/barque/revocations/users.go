@@ -142,7 +142,10 @@ accounts' tokens (a day at most), users, join tokens, roles and bindings.`,
 func writeRevoked(w io.Writer, made revocation.Entry) error {
 	text := fmt.Sprintf("all certificates of %q that were made until now are revoked", made.Name)
 	if made.Kind == revocation.Certificate {
-		text = fmt.Sprintf("certificate %s of %q is revoked", made.ID, made.Name)
+		text = fmt.Sprintf("certificate %s is revoked", made.ID)
+		if made.Name != "" {
+			text = fmt.Sprintf("certificate %s of %q is revoked", made.ID, made.Name)
+		}
 	}
 	_, err := fmt.Fprintln(w, text)
 	return err
