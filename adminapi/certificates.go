@@ -22,6 +22,7 @@ import (
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/membership/revocation"
 	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
 )
@@ -72,6 +73,11 @@ type Certificates struct {
 		Members() []gossip.Member
 		AboutOf(ctx context.Context, name string) (json.RawMessage, error)
 	}
+	// Agents returns the names of the agents with a Node; gossip may not know all of them. It may be
+	// nil.
+	Agents func() []string
+	// Revoked returns the revoked certificates; nil is none.
+	Revoked  func() *revocation.Entries
 	Trust    *pki.Trust
 	CAFile   string
 	Lifetime time.Duration // of certificates
@@ -330,11 +336,14 @@ func (s *Certificates) certificatesOfAgent(ctx context.Context, m gossip.Member,
 			n.Problem = fmt.Sprintf("it does not report its kubelet's certificates: %v", err)
 		}
 	}
+	if s.Revoked != nil {
+		MarkRevoked(&n, s.Revoked())
+	}
 	proof := credentials.CredentialInfo(s.Trust, m.Name, m.ProvenUntil, m.ProvenBy, now)
 	proof.RenewAt = m.ProvenUntil.Add(-s.Lifetime / 3)
 	n.Certificates = append(n.Certificates, proof)
 	for i := range n.Certificates {
-		if c := &n.Certificates[i]; credentials.Overdue(c.RenewAt, c.NotAfter, now) {
+		if c := &n.Certificates[i]; c.Warning == "" && credentials.Overdue(c.RenewAt, c.NotAfter, now) {
 			c.Warning = "it should have been renewed: see the log of that agent; an agent that was off gets new certificates when it starts"
 		}
 	}

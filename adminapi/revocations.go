@@ -2,14 +2,19 @@ package adminapi
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
+	"k8s.io/apiserver/pkg/audit"
+
 	"github.com/barque/barque/apiserver/extra"
+	"github.com/barque/barque/membership/acts"
 	"github.com/barque/barque/membership/revocation"
 )
 
@@ -21,12 +26,25 @@ const RevocationsPath = revocation.APIPath
 type Revocations interface {
 	RevokeCertificate(ctx context.Context, serial, name string, until time.Time, by, why string) (revocation.Entry, error)
 	RevokeUser(ctx context.Context, name, by, why string) (revocation.Entry, error)
-	Readmit(ctx context.Context, name, by, why string) (revocation.Entry, error)
+	Readmit(ctx context.Context, name string, serials []string, by, why string) (revocation.Entry, error)
 }
 
-// RevocationsHandler serves RevocationsPath. needed returns the reason why a certificate is needed,
-// as that of a present member, or nil.
-func RevocationsHandler(entries func() *revocation.Entries, book Revocations, needed func(revocation.Order) error, logger *slog.Logger) http.Handler {
+// InUse knows the certificates that the cluster needs.
+type InUse struct {
+	// IsCA reports whether a CA that is believed has the serial number.
+	IsCA func(serial string) bool
+	// Needed returns the reason why a certificate is needed, as by its name that of a present member,
+	// or nil.
+	Needed func(revocation.Order) error
+	// Find looks for a certificate among those that the members have. silent are the members that do
+	// not say which they have.
+	Find func(ctx context.Context, serial string) (held *Held, silent []string)
+	// Serials returns the serial numbers of an agent's certificates, as far as it answers.
+	Serials func(ctx context.Context, agent string) []string
+}
+
+// RevocationsHandler serves RevocationsPath.
+func RevocationsHandler(entries func() *revocation.Entries, book Revocations, used InUse, logger *slog.Logger) http.Handler {
 	methods := map[string]http.HandlerFunc{
 		http.MethodGet: func(w http.ResponseWriter, _ *http.Request) { extra.Answer(w, http.StatusOK, entries()) },
 		http.MethodPost: func(w http.ResponseWriter, r *http.Request) {
@@ -39,20 +57,25 @@ func RevocationsHandler(entries func() *revocation.Entries, book Revocations, ne
 				http.Error(w, err.Error(), http.StatusBadRequest)
 				return
 			}
+			made, danger := used.look(r, &order)
+			audit.AddAuditAnnotationsMap(r.Context(), annotations(order))
 			by := userOf(r)
-			if order.Readmit != "" {
-				readmit(w, r, book, order, by, logger)
+			switch {
+			case order.Readmit != "":
+				readmit(w, r, book, order, used.Serials(r.Context(), order.Readmit), by, logger)
+				return
+			case errors.Is(danger, revocation.ErrCA):
+				http.Error(w, danger.Error(), http.StatusConflict)
+				return
+			case danger != nil && !order.Force:
+				http.Error(w, danger.Error()+"; to revoke it all the same, give --force", http.StatusConflict)
 				return
 			}
-			if err := guard(r, order, needed); err != nil && !order.Force {
-				http.Error(w, err.Error()+"; to revoke it all the same, give --force", http.StatusConflict)
-				return
+			var err error
+			if made.Entry, err = revoke(r.Context(), book, order, by); err == nil {
+				logger.Info("certificates were revoked by an administrator", "kind", made.Kind, "serial", made.ID, "name", made.Name, "by", by, "why", made.Why)
 			}
-			entry, err := revoke(r.Context(), book, order, by)
-			if err == nil {
-				logger.Info("certificates were revoked by an administrator", "kind", entry.Kind, "serial", entry.ID, "name", entry.Name, "by", by, "why", entry.Why)
-			}
-			answerTokens(w, entry, err)
+			answerTokens(w, made, err)
 		},
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -66,6 +89,17 @@ func RevocationsHandler(entries func() *revocation.Entries, book Revocations, ne
 	})
 }
 
+// annotations are those of the audit event, of a refused order too.
+func annotations(o revocation.Order) map[string]string {
+	switch {
+	case o.Readmit != "":
+		return acts.Order("readmit", revocation.Agent, o.Readmit, "")
+	case o.User != "":
+		return acts.Order("revoke", revocation.User, o.User, "")
+	}
+	return acts.Order("revoke", revocation.Certificate, o.Name, o.Serial)
+}
+
 func revoke(ctx context.Context, book Revocations, order revocation.Order, by string) (revocation.Entry, error) {
 	if order.User != "" {
 		return book.RevokeUser(ctx, order.User, by, order.Why)
@@ -73,24 +107,47 @@ func revoke(ctx context.Context, book Revocations, order revocation.Order, by st
 	return book.RevokeCertificate(ctx, order.Serial, order.Name, order.Until, by, order.Why)
 }
 
-// guard returns the reason why the order would revoke a certificate that is needed.
-func guard(r *http.Request, order revocation.Order, needed func(revocation.Order) error) error {
-	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
-		switch own := r.TLS.PeerCertificates[0]; {
-		case order.User == "" && revocation.SerialOf(own) == order.Serial:
-			return errors.New("it is the certificate with which you ask")
-		case order.User != "" && own.Subject.CommonName == order.User:
-			return fmt.Errorf("the certificate with which you ask is one of %q", order.User)
-		}
+// look completes an order by the certificate in use, and returns the reason why the order would
+// shut out somebody who is to stay.
+func (u *InUse) look(r *http.Request, order *revocation.Order) (made revocation.Made, danger error) {
+	own := ownCertificate(r)
+	switch {
+	case order.Readmit != "":
+		return made, nil
+	case order.User != "" && own != nil && own.Subject.CommonName == order.User:
+		return made, fmt.Errorf("the certificate with which you ask is one of %q", order.User)
+	case order.User != "": // no member has a user's name
+		return made, nil
+	case u.IsCA(order.Serial):
+		return made, revocation.ErrCA
 	}
-	if order.User != "" {
-		return nil // no member has a user's name
+	held, silent := u.Find(r.Context(), order.Serial)
+	if held != nil {
+		made.Node, made.Role, made.Use = held.Node, held.Role, held.Certificate.Name
+		order.Name, order.Until = held.commonName(), held.Certificate.NotAfter
 	}
-	return needed(order)
+	switch needed := u.Needed(*order); {
+	case own != nil && revocation.SerialOf(own) == order.Serial:
+		return made, errors.New("it is the certificate with which you ask")
+	case needed != nil:
+		return made, needed
+	case held != nil && !held.administrators():
+		return made, fmt.Errorf("it is the certificate %q of %s %s, which is a member", made.Use, made.Role, made.Node)
+	case held == nil && order.Name == "" && len(silent) > 0:
+		return made, fmt.Errorf("it may be a certificate of a member: these do not say which they have: %s", strings.Join(silent, ", "))
+	}
+	return made, nil
 }
 
-func readmit(w http.ResponseWriter, r *http.Request, book Revocations, order revocation.Order, by string, logger *slog.Logger) {
-	entry, err := book.Readmit(r.Context(), order.Readmit, by, order.Why)
+func ownCertificate(r *http.Request) *x509.Certificate {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return nil
+	}
+	return r.TLS.PeerCertificates[0]
+}
+
+func readmit(w http.ResponseWriter, r *http.Request, book Revocations, order revocation.Order, serials []string, by string, logger *slog.Logger) {
+	entry, err := book.Readmit(r.Context(), order.Readmit, serials, by, order.Why)
 	switch {
 	case errors.Is(err, revocation.ErrNotRevoked):
 		http.Error(w, err.Error(), http.StatusNotFound)

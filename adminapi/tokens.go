@@ -8,9 +8,11 @@ import (
 	"log/slog"
 	"net/http"
 
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/barque/barque/apiserver/extra"
+	"github.com/barque/barque/membership/acts"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/raftstore"
 )
@@ -46,9 +48,11 @@ func TokensHandler(tokens Tokens, logger *slog.Logger) http.Handler {
 				http.Error(w, err.Error(), http.StatusBadRequest)
 				return
 			}
+			audit.AddAuditAnnotationsMap(r.Context(), acts.Token(order.Role, order.Uses, order.Spec().TTL))
 			by := userOf(r)
 			made, err := tokens.Create(r.Context(), order.Spec(), by)
 			if err == nil {
+				audit.AddAuditAnnotationsMap(r.Context(), acts.TokenID(made.ID))
 				logger.Info("a join token was made", "tokenID", made.ID, "role", made.Role, "uses", made.Uses, "expires", made.Expires, "by", by)
 			}
 			answerTokens(w, made, err)
@@ -59,9 +63,14 @@ func TokensHandler(tokens Tokens, logger *slog.Logger) http.Handler {
 				http.Error(w, fmt.Sprintf("the parameter id is %q, which is the ID of no token", id), http.StatusBadRequest)
 				return
 			}
+			audit.AddAuditAnnotationsMap(r.Context(), acts.TokenID(id))
 			was, err := tokens.Delete(r.Context(), id)
 			if err == nil && was {
 				logger.Info("a join token was deleted", "tokenID", id, "by", userOf(r))
+			}
+			if err == nil && !was {
+				extra.Answer(w, http.StatusNotFound, token.Deletion{})
+				return
 			}
 			answerTokens(w, token.Deletion{Was: was}, err)
 		},

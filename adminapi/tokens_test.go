@@ -46,7 +46,7 @@ func TestTokensAreForAdministrators(t *testing.T) {
 		"a king's":       {[]string{"system:masters"}, "POST", "", `{"role":"king"}`, nil, 400, "--role"},
 		"nonsense":       {[]string{"system:masters"}, "POST", "", "?", nil, 400, "JSON"},
 		"a deletion":     {[]string{"system:masters"}, "DELETE", "?id=abcdef", "", nil, 200, `"was":true`},
-		"one that is no": {[]string{"system:masters"}, "DELETE", "?id=zzzzzz", "", nil, 200, `"was":false`},
+		"one that is no": {[]string{"system:masters"}, "DELETE", "?id=zzzzzz", "", nil, 404, `"was":false`},
 		"an odd ID":      {[]string{"system:masters"}, "DELETE", "?id=../form", "", nil, 400, "no token"},
 		"another method": {[]string{"system:masters"}, "PUT", "", "", nil, 405, "GET, POST and DELETE"},
 		"who knows":      {[]string{"system:masters"}, "POST", "", `{"role":"agent"}`, raftstore.ErrUnknownOutcome, 504, ""},

@@ -294,7 +294,10 @@ func TestWarnings(t *testing.T) {
 		"agent is gone": {func(w *world) {
 			w.Nodes = append(w.Nodes, NodeView{Node: "a1", Role: pki.RoleAgent, State: gossip.Dead, Since: Noon})
 		}, Degraded, Attention, "a1", "agent a1 shows no life since 2026-11-20T12:00:00Z", "barque kubectl delete node a1"},
-		"it is ill":      {func(w *world) { w.Nodes[1].Ills = []string{"runtime", "disk"} }, Degraded, Attention, "s2", "a fault of its runtime, disk", lookAtServer},
+		"it is ill": {func(w *world) { w.Nodes[1].Ills = []string{"runtime", "disk"} }, Degraded, Attention, "s2", "a fault of its runtime, disk", lookAtServer},
+		"an agent is locked out": {func(w *world) {
+			w.Nodes = append(w.Nodes, NodeView{Node: "a1", Role: pki.RoleAgent, State: gossip.Alive, Since: Noon, Ills: []string{"certificates"}})
+		}, Degraded, Attention, "a1", "agent a1 is locked out", "barque cert readmit a1"},
 		"gossip is deaf": {func(w *world) { w.Nodes[2].State = gossip.Dead }, Degraded, Attention, "s3", "answers, but gossip takes it for dead", "open port 6445, TCP and UDP, between the nodes"},
 		"gossip differs": {func(w *world) {
 			for _, r := range w.reports {

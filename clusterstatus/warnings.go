@@ -64,10 +64,7 @@ func warningsOf(s *ClusterStatus, statuses map[string]*raftstore.Status, by Proc
 	for i := range s.Members {
 		m := &s.Members[i]
 		w.absent(m)
-		if len(m.Ills) > 0 && m.Gossip == gossip.Alive {
-			// A kubelet that is ill may not have a Node to describe.
-			w.add(Attention, m.Name, m.Name, w.by.Look(m.Name, m.Role), "node %s reports a fault of its %s", m.Name, strings.Join(m.Ills, ", "))
-		}
+		w.ills(m)
 		if m.Store != nil {
 			w.store(m, statuses[m.Name])
 			w.machine(m)
@@ -173,11 +170,34 @@ func (w *warner) former() {
 	}
 }
 
+// ills warns of the faults that a living node reports of itself.
+func (w *warner) ills(m *MemberStatus) {
+	if m.Gossip != gossip.Alive {
+		return
+	}
+	var ills []string
+	for _, ill := range m.Ills {
+		if ill != gossip.LockedOutName {
+			ills = append(ills, ill)
+			continue
+		}
+		w.add(Attention, m.Name, "", "barque cert readmit "+m.Name+"; or, when its machine was set up anew, on "+m.Name+": "+rejoin,
+			"agent %s is locked out: the servers refuse its certificates, which were revoked. Its pods go on, and nobody manages them", m.Name)
+	}
+	if len(ills) > 0 {
+		// A kubelet that is ill may not have a Node to describe.
+		w.add(Attention, m.Name, m.Name, w.by.Look(m.Name, m.Role), "node %s reports a fault of its %s", m.Name, strings.Join(ills, ", "))
+	}
+}
+
+// rejoin is the command by which an agent joins again.
+const rejoin = "barque agent --rejoin --server https://SERVER:6443 --token TOKEN"
+
 // apart warns of agents that run pods outside gossip: gossip would miss their death.
 func (w *warner) apart() {
 	for _, a := range w.status.Apart {
 		if a.Cluster != "" {
-			w.add(Attention, a.Name, a.Name, "barque agent --rejoin --server https://SERVER:6443 --token TOKEN",
+			w.add(Attention, a.Name, a.Name, rejoin,
 				"agent %s considers itself a member of another cluster, %s, with the same CA, and takes no part in gossip: this cluster is not the successor of that one", a.Name, a.Cluster)
 			continue
 		}

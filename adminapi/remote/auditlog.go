@@ -150,8 +150,8 @@ func orDash(text string) string {
 func objectOf(e *auditv1.Event) string {
 	o := e.ObjectRef
 	if o == nil {
-		path, _, _ := strings.Cut(e.RequestURI, "?")
-		return strings.TrimSpace(path + " " + acts.Text(e.Annotations))
+		// The query says which change an operator wants.
+		return strings.TrimSpace(e.RequestURI + " " + acts.Text(e.Annotations))
 	}
 	text := o.Resource
 	if o.APIGroup != "" {

@@ -68,3 +68,28 @@ func TestAudit(t *testing.T) {
 		}
 	}
 }
+
+// TestTheTableShowsTheChange: requests of one path that differ in their query, or in what the
+// server notes of them, do not look alike.
+func TestTheTableShowsTheChange(t *testing.T) {
+	event := func(uri, annotations string) json.RawMessage {
+		return json.RawMessage(fmt.Sprintf(`{"kind":"Event","verb":"post","stage":"ResponseComplete","requestURI":%q,"annotations":{%s}}`, uri, annotations))
+	}
+	var all AuditEvents
+	all.Left = map[string]string{}
+	all.add(&auditlog.Answer{Server: "s1", Events: []json.RawMessage{
+		event("/barque/v1/ca?change=begin", ""), event("/barque/v1/ca?change=undo", ""), event("/barque/v1/encryption?change=rewrite&decrypt=configmaps", ""),
+		event("/barque/v1/tokens", `"token.barque.io/token-id":"abcdef","token.barque.io/role":"server","token.barque.io/uses":"1","token.barque.io/ttl":"1h0m0s"`),
+		event("/barque/v1/revocations", `"revocation.barque.io/act":"revoke","revocation.barque.io/kind":"certificate","revocation.barque.io/name":"ann","revocation.barque.io/serial":"0abc"`),
+	}})
+	var text strings.Builder
+	if err := all.Write(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"\t/barque/v1/ca?change=begin\t", "\t/barque/v1/ca?change=undo\t", "\t/barque/v1/encryption?change=rewrite&decrypt=configmaps\t",
+		"/barque/v1/tokens token-id=abcdef role=server uses=1 ttl=1h0m0s\t", "/barque/v1/revocations act=revoke kind=certificate name=ann serial=0abc\t"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, text.String())
+		}
+	}
+}

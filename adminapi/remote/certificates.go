@@ -23,6 +23,10 @@ func outcomeLost(err error) bool {
 
 // StatusOf is the HTTP status of the answer; 0 without an answer.
 func StatusOf(err error) int {
+	var refused *RefusalError
+	if errors.As(err, &refused) {
+		return refused.Status
+	}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return 0

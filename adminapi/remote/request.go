@@ -33,13 +33,21 @@ import (
 )
 
 // said is the error of a raw request whose answer was data. client-go does not search it for the
-// reason, and calls it unknown.
+// reason, and calls it unknown, a conflict, or not found.
 func said(data []byte, err error) error {
-	var status metav1.Status
-	if err == nil || json.Unmarshal(data, &status) != nil || status.Message == "" {
+	code := StatusOf(err)
+	if err == nil || code == 0 {
 		return err
 	}
-	return refusedBy(&status)
+	var status metav1.Status
+	text := strings.TrimSpace(string(data))
+	switch {
+	case json.Unmarshal(data, &status) == nil && status.Message != "":
+		return refusedBy(&status)
+	case text == "" || strings.HasPrefix(text, "{") || strings.HasPrefix(text, "<"):
+		return err // no sentence for people
+	}
+	return &RefusalError{code, text}
 }
 
 // Timeout bounds a request to the API. A live server answers sooner, even one that has just lost

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/membership/rollover"
@@ -32,6 +33,7 @@ const (
 	RotationPrefix   = "rotation.barque.io/"
 	MembersPrefix    = "members.barque.io/"
 	RevocationPrefix = "revocation.barque.io/"
+	TokenPrefix      = "token.barque.io/"
 
 	AnnotationKeys       = "keys"       // Keys
 	AnnotationEvent      = "event"      // Event
@@ -43,8 +45,15 @@ const (
 	AnnotationID     = "id"     // of the server in the store
 	AnnotationWhy    = "why"
 
-	AnnotationKind = "kind" // of a revocation
-	AnnotationName = "name"
+	AnnotationAct    = "act"  // of an operator: revoke or readmit
+	AnnotationKind   = "kind" // of a revocation
+	AnnotationName   = "name"
+	AnnotationSerial = "serial"
+
+	AnnotationToken = "token-id" // of a join token
+	AnnotationRole  = "role"
+	AnnotationUses  = "uses"
+	AnnotationTTL   = "ttl"
 )
 
 // Event is a rotation's progress.
@@ -129,12 +138,46 @@ func Revocation(kind, name, why string) map[string]string {
 	return map[string]string{RevocationPrefix + AnnotationKind: kind, RevocationPrefix + AnnotationName: name, RevocationPrefix + AnnotationWhy: why}
 }
 
+// Order returns the annotations of an operator's order about certificates. Empty ones are left out.
+func Order(act, kind, name, serial string) map[string]string {
+	return filled(RevocationPrefix, map[string]string{AnnotationAct: act, AnnotationKind: kind, AnnotationName: name, AnnotationSerial: serial})
+}
+
+// Token returns the annotations of the order of a join token. Uses of 0 is any number, and a TTL of
+// 0 for ever.
+func Token(role string, uses int, ttl time.Duration) map[string]string {
+	number, lasts := "any", "unlimited"
+	if uses > 0 {
+		number = strconv.Itoa(uses)
+	}
+	if ttl > 0 {
+		lasts = ttl.String()
+	}
+	return filled(TokenPrefix, map[string]string{AnnotationRole: role, AnnotationUses: number, AnnotationTTL: lasts})
+}
+
+// TokenID returns the annotation with the ID of a join token.
+func TokenID(id string) map[string]string {
+	return map[string]string{TokenPrefix + AnnotationToken: id}
+}
+
+func filled(prefix string, all map[string]string) map[string]string {
+	out := map[string]string{}
+	for name, value := range all {
+		if value != "" {
+			out[prefix+name] = value
+		}
+	}
+	return out
+}
+
 // shown are the annotations that say most of an act, in their order.
 var shown = []string{
 	"join.barque.io/node", "join.barque.io/token-id", "backup.barque.io/file",
 	RotationPrefix + AnnotationKeys, RotationPrefix + AnnotationEvent, RotationPrefix + AnnotationGeneration,
 	MembersPrefix + AnnotationChange, MembersPrefix + AnnotationServer,
-	RevocationPrefix + AnnotationKind, RevocationPrefix + AnnotationName,
+	RevocationPrefix + AnnotationAct, RevocationPrefix + AnnotationKind, RevocationPrefix + AnnotationName, RevocationPrefix + AnnotationSerial,
+	TokenPrefix + AnnotationToken, TokenPrefix + AnnotationRole, TokenPrefix + AnnotationUses, TokenPrefix + AnnotationTTL,
 }
 
 // Text says in a few words which act the annotations of an event describe; empty if none.

@@ -81,6 +81,9 @@ func Overdue(renewAt, notAfter, now time.Time) bool {
 	return now.After(renewAt.Add(notAfter.Sub(renewAt) / 10))
 }
 
+// AdminName is the name of the certificate in a server's admin.kubeconfig in lists of certificates.
+const AdminName = "admin"
+
 // CAName is the name of the CA for clients in lists of certificates. That of another purpose begins
 // with the purpose.
 const CAName = "ca"

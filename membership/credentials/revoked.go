@@ -20,6 +20,9 @@ const (
 	revokedRetry = 5 * time.Second
 	// revokedEvery is the pause between two questions that nothing asks for.
 	revokedEvery = 3 * time.Minute
+	// expelledRetry is the pause of an agent that is refused. An operator may let it in again, and it
+	// is NotReady until it has noticed.
+	expelledRetry = 20 * time.Second
 	// expelledAgain is the interval of log lines of an agent that was removed.
 	expelledAgain = 10 * time.Minute
 )
@@ -27,14 +30,16 @@ const (
 // FollowRevoked keeps an agent's list of revoked certificates as new as gossip shows that of a
 // living server, until ctx ends. It asks at the beginning and from time to time all the same:
 // gossip may be cut off, or forged by who has its keys.
-func (ids *Agent) FollowRevoked(ctx context.Context, pool *gossip.Pool, list *revocation.List, logger *slog.Logger) error {
+// lockedOut is told whether the servers refuse this agent's certificates, at each answer.
+func (ids *Agent) FollowRevoked(ctx context.Context, pool *gossip.Pool, list *revocation.List, lockedOut func(bool), logger *slog.Logger) error {
 	f := revokedFollower{Changed: pool.Changed, Have: func() uint64 { return list.Entries().Version },
 		Shown: func() uint64 {
 			version, _ := newest(pool, "", func(f gossip.Facts) uint64 { return f.Revoked })
 			return version
 		},
-		Fetch: func(ctx context.Context) error { return ids.fetchRevoked(ctx, list) },
-		Again: func() string { return rejoinCommand(ids.record) }, Logger: logger}
+		Fetch:     func(ctx context.Context) error { return ids.fetchRevoked(ctx, list) },
+		LockedOut: lockedOut,
+		Again:     func() string { return rejoinCommand(ids.record) }, Logger: logger}
 	return f.run(ctx)
 }
 
@@ -44,8 +49,10 @@ type revokedFollower struct {
 	Shown   func() uint64          // the newest version that gossip shows
 	Have    func() uint64
 	Fetch   func(ctx context.Context) error
-	Again   func() string // the command by which the agent joins again
-	Logger  *slog.Logger
+	// LockedOut is told whether the servers refuse this agent's certificates.
+	LockedOut func(bool)
+	Again     func() string // the command by which the agent joins again
+	Logger    *slog.Logger
 }
 
 func (f *revokedFollower) run(ctx context.Context) error {
@@ -74,15 +81,19 @@ func (f *revokedFollower) run(ctx context.Context) error {
 // lack a newer list.
 func (f *revokedFollower) fetch(ctx context.Context, told *time.Time) (next time.Duration, failed bool) {
 	err := f.Fetch(ctx)
+	if err == nil {
+		f.LockedOut(false)
+	}
 	var refused *join.RefusedError
 	switch {
 	case ctx.Err() != nil:
 	case errors.As(err, &refused) && refused.Status == http.StatusForbidden:
+		f.LockedOut(true)
 		if now := time.Now(); now.Sub(*told) >= expelledAgain {
 			*told = now
-			f.Logger.Error("this agent was removed from the cluster; its pods go on, and nobody manages them", "err", err, "again", f.Again())
+			f.Logger.Error("this agent was removed from the cluster, or its certificates were revoked; its pods go on, and nobody manages them", "err", err, "again", f.Again())
 		}
-		return revokedEvery, true
+		return expelledRetry, true
 	case err != nil:
 		f.Logger.Warn("the list of revoked certificates is not the newest", "retryIn", revokedRetry, "err", err)
 		return revokedRetry, true
@@ -104,7 +115,10 @@ func (ids *Agent) fetchRevoked(ctx context.Context, list *revocation.List) error
 	for _, s := range ids.toAsk() {
 		entries, e := ids.revokedFrom(ctx, s, have)
 		if e != nil {
-			err = e
+			// A refusal says more than a server that is off.
+			if _, refused := errors.AsType[*join.RefusedError](err); !refused {
+				err = e
+			}
 			continue
 		}
 		answered = true

@@ -22,6 +22,7 @@ func TestAgentsAskForRevocations(t *testing.T) {
 		var shown, have, on uint64
 		var asked int
 		var failure error
+		var out bool // the agent says that it is locked out
 		changed := make(chan struct{})
 		locked := func(act func()) {
 			mu.Lock()
@@ -41,7 +42,8 @@ func TestAgentsAskForRevocations(t *testing.T) {
 				}
 				return failure
 			},
-			Again: func() string { return "join again" }, Logger: slog.New(slog.DiscardHandler)}
+			LockedOut: func(is bool) { locked(func() { out = is }) },
+			Again:     func() string { return "join again" }, Logger: slog.New(slog.DiscardHandler)}
 		done := make(chan error)
 		go func() { done <- f.run(ctx) }()
 		want := func(what string, after time.Duration, n int) {
@@ -75,12 +77,27 @@ func TestAgentsAskForRevocations(t *testing.T) {
 		locked(func() { on, failure = 9, errors.New("no server answers") })
 		want("no server answers", revokedRetry, 6)
 		locked(func() { failure = &join.RefusedError{Status: http.StatusForbidden} })
+		says := func(what string, is bool) {
+			t.Helper()
+			locked(func() {
+				if out != is {
+					t.Errorf("%s: it says that it is locked out: %v", what, out)
+				}
+			})
+		}
+		says("no server answers", false)
 		want("it was removed", revokedRetry, 7)
+		says("it was removed", true)
 		gossips(10)
-		want("it is patient then", revokedEvery-2*time.Second, 7)
-		locked(func() { failure, on = nil, 10 })
-		want("it was let in again", 2*time.Second, 8)
-		want("from time to time again", revokedEvery, 9)
+		want("it is patient then", expelledRetry-time.Second, 7)
+		says("still", true)
+		locked(func() { failure, on = errors.New("no server answers"), 10 })
+		want("nobody answers meanwhile", time.Second, 8)
+		says("nobody answers meanwhile", true)
+		locked(func() { failure = nil })
+		want("it was let in again", revokedRetry, 9)
+		says("it was let in again", false)
+		want("from time to time again", revokedEvery, 10)
 		stop()
 		if err := <-done; err != nil {
 			t.Error(err)

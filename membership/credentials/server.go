@@ -159,7 +159,7 @@ func (ids *Server) kinds() []kind {
 		{&ids.serverClient, "server-client", pki.Request{CommonName: clusterusers.ServerClient, Organization: []string{clusterusers.ServerClients}, Usage: pki.Client}, pki.Clients},
 		{&ids.Kubelet, "kubelet", join.NodeServing(o.Name, o.Address), pki.Clients},
 		{&ids.proxy, "front-proxy", pki.Request{CommonName: o.ProxyName, Usage: pki.Client}, pki.FrontProxy},
-		{&ids.admin, "admin", pki.Request{CommonName: adminUser, Organization: []string{"system:masters"}, Usage: pki.Client}, pki.Clients},
+		{&ids.admin, AdminName, pki.Request{CommonName: adminUser, Organization: []string{"system:masters"}, Usage: pki.Client}, pki.Clients},
 	}
 	for i := range out {
 		out[i].request.Lifetime = o.Lifetime

@@ -11,12 +11,16 @@ const (
 	DiskLow                       // little disk space, or few inodes
 	MemoryLow
 	PIDsLow
+	LockedOut // an agent: the servers refuse its certificates
 )
 
-var healthNames = [...]string{"kubelet", "runtime", "network", "disk", "memory", "pids"}
+// LockedOutName is the name of LockedOut among the faults.
+const LockedOutName = "certificates"
 
-// Ills names the faults, in the order of the bits: kubelet, runtime, network, disk, memory, pids. A
-// bit of a newer Barque is "other".
+var healthNames = [...]string{"kubelet", "runtime", "network", "disk", "memory", "pids", LockedOutName}
+
+// Ills names the faults, in the order of the bits: kubelet, runtime, network, disk, memory, pids,
+// certificates. A bit of a newer Barque is "other".
 func (h Health) Ills() []string {
 	var ills []string
 	for i, name := range healthNames {

@@ -8,8 +8,8 @@ import (
 	"github.com/barque/barque/membership/gossip"
 )
 
-// Health passes this node's state on to gossip: its kubelet's findings, and a kubelet that reports
-// nothing any more.
+// Health passes this node's state on to gossip: its kubelet's findings, a kubelet that reports
+// nothing any more, and servers that refuse the node's certificates.
 type Health struct {
 	tell func(gossip.Health)
 	now  func() time.Time
@@ -17,6 +17,7 @@ type Health struct {
 	mu    sync.Mutex // also while reporting, so that the last report is the current state
 	found time.Time  // when the kubelet last looked
 	ills  gossip.Health
+	out   bool // the servers refuse this node's certificates
 }
 
 // kubeletPatience is the time without a check of the machine after which a kubelet counts as
@@ -33,14 +34,34 @@ func (h *Health) Found(ills gossip.Health) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.found = h.now()
-	if h.ills != ills {
-		h.ills = ills
-		h.tell(ills)
+	h.set(ills, h.out)
+}
+
+// LockedOut takes whether the servers refuse this node's certificates. Its kubelet then reports
+// nothing to them.
+func (h *Health) LockedOut(out bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.set(h.ills, out)
+}
+
+// set tells a change. The caller holds mu.
+func (h *Health) set(ills gossip.Health, out bool) {
+	if h.ills == ills && h.out == out {
+		return
 	}
+	h.ills, h.out = ills, out
+	if out {
+		ills |= gossip.LockedOut
+	}
+	h.tell(ills)
 }
 
 // Run watches the kubelet until the context ends.
 func (h *Health) Run(ctx context.Context) error {
+	h.mu.Lock()
+	h.found = h.now() // the kubelet starts now
+	h.mu.Unlock()
 	ticker := time.NewTicker(kubeletPatience / 18)
 	defer ticker.Stop()
 	for {
@@ -58,7 +79,6 @@ func (h *Health) miss() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.now().Sub(h.found) > kubeletPatience && h.ills&gossip.KubeletIll == 0 {
-		h.ills |= gossip.KubeletIll
-		h.tell(h.ills)
+		h.set(h.ills|gossip.KubeletIll, h.out)
 	}
 }

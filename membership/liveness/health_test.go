@@ -53,6 +53,14 @@ func TestHealthFollowsTheKubelet(t *testing.T) {
 		expect("a kubelet that is stuck", gossip.KubeletIll)
 		look(1, 0)
 		expect("a kubelet that goes on", 0)
+		for range 2 {
+			h.LockedOut(true)
+		}
+		expect("locked out", gossip.LockedOut)
+		look(2, gossip.DiskLow)
+		expect("locked out, and a kubelet that looks", gossip.LockedOut|gossip.DiskLow)
+		h.LockedOut(false)
+		expect("let in again", gossip.DiskLow)
 		cancel()
 		if err := <-done; err != nil {
 			t.Fatal(err)

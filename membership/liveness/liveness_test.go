@@ -202,6 +202,7 @@ func TestIllnessIsWhatKeepsFromRunningPods(t *testing.T) {
 	for health, want := range map[gossip.Health]string{
 		0: "", gossip.DiskLow | gossip.MemoryLow | gossip.PIDsLow: "", gossip.KubeletIll: "kubelet",
 		gossip.RuntimeIll | gossip.NetworkIll | gossip.DiskLow: "runtime, network",
+		gossip.LockedOut: "certificates",
 	} {
 		e := newEvidence()
 		e.members["n"] = gossip.Member{Name: "n", State: gossip.Alive, Facts: gossip.Facts{Health: health}}

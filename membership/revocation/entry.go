@@ -36,7 +36,8 @@ type Entry struct {
 	// Admitted are the keys of gossip of the agents that have joined by the name since.
 	Admitted [][]byte `json:"admitted,omitempty"`
 	// Key is the digest of the agent's recorded key when it was revoked. With Readmitted an
-	// operator has taken the act back for the holder of that key.
+	// operator has taken the act back for the holder of that key. An entry of one certificate of an
+	// agent needs no key.
 	Key        string `json:"key,omitempty"`
 	Readmitted bool   `json:"readmitted,omitempty"`
 	// Provisional is set until Revision is that at which the entry was made, see voidUpTo. The
@@ -148,6 +149,15 @@ func (e *Entries) index() *Entries {
 	return e
 }
 
+// Serial returns the entry that revokes the certificate of the serial number; nil without one.
+func (e *Entries) Serial(serial string) *Entry {
+	is := e.byKey[Certificate+"/"+serial]
+	if is == nil || is.Readmitted {
+		return nil
+	}
+	return is
+}
+
 const serversGroup = "barque:servers"
 
 // Check returns an *Error for a certificate that is revoked. Its chain is verified elsewhere.
@@ -155,7 +165,7 @@ func (e *Entries) Check(cert *x509.Certificate) error {
 	if len(e.List) == 0 {
 		return nil
 	}
-	if is := e.byKey[Certificate+"/"+SerialOf(cert)]; is != nil {
+	if is := e.Serial(SerialOf(cert)); is != nil {
 		return &Error{*is}
 	}
 	id, subject := pki.HolderOf(cert), cert.Subject

@@ -399,7 +399,11 @@ func (k *Keeper) record(ctx context.Context, term uint64, e Entry) (won bool, er
 	if err != nil {
 		return false, err
 	}
-	_, won, err = k.Store.Commit(ctx, term, change)
+	changes := []Change{change}
+	if _, at, err := k.Store.Get(ctx, ordersAt+e.ID); e.Kind == Server && err == nil && at > 0 {
+		changes = append(changes, Change{Name: ordersAt + e.ID, Revision: at}) // the entry has it
+	}
+	_, won, err = k.Store.Commit(ctx, term, changes...)
 	return won, err
 }
 

@@ -218,7 +218,7 @@ func TestAnotherWriteWithinARevocation(t *testing.T) {
 			}
 		}, nil},
 		"an operator lets it in again": {func(t *testing.T, s *site) {
-			if _, err := s.Readmit(t.Context(), "a1", "bob", ""); err != nil {
+			if _, err := s.Readmit(t.Context(), "a1", nil, "bob", ""); err != nil {
 				t.Fatal(err)
 			}
 		}, nil},

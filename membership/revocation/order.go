@@ -33,6 +33,14 @@ type Order struct {
 	Readmit string `json:"readmit,omitempty"`
 }
 
+// Made is the answer to an Order. Of a certificate that a member has in use it names the member.
+type Made struct {
+	Entry
+	Node string `json:"node,omitempty"`
+	Role string `json:"role,omitempty"` // of the member
+	Use  string `json:"use,omitempty"`  // of the certificate, as `barque cert show` has it
+}
+
 // maxText bounds the texts of an Order.
 const maxText = 1 << 10
 
@@ -68,6 +76,10 @@ func checkUser(name string) error {
 	return nil
 }
 
+// ErrCA is returned for the certificate of a CA. A CA is exchanged: the certificates that it has
+// issued count, whether its own is revoked or not.
+var ErrCA = errors.New("it is the certificate of a CA, which is not revoked but exchanged: `barque cert rotate --ca`")
+
 // OrderFor returns the order for the first certificate in a file in PEM, such as one of a user or a
 // kubeconfig's client-certificate-data.
 func OrderFor(data []byte) (Order, error) {
@@ -83,6 +95,9 @@ func OrderFor(data []byte) (Order, error) {
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
 			return Order{}, err
+		}
+		if cert.IsCA {
+			return Order{}, ErrCA
 		}
 		return Order{Serial: SerialOf(cert), Name: cert.Subject.CommonName, Holder: pki.HolderOf(cert), Until: cert.NotAfter}, nil
 	}

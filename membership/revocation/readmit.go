@@ -4,6 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/barque/barque/pki"
 )
 
 // Reasons why an agent is not let in again.
@@ -12,9 +17,61 @@ var (
 	ErrKeyUnknown = errors.New("no key of it was recorded; let it join again with a new token")
 )
 
-// Readmit takes back the revocation of an agent, for the holder of its recorded key. An agent whose
-// Node was deleted, and that is not revoked yet, goes on with its next Node.
-func (b *Book) Readmit(ctx context.Context, name, by, why string) (Entry, error) {
+// Readmit takes back the revocation of an agent, for the holder of its recorded key, and those of
+// its single certificates: that have its name, or one of the serial numbers. An agent whose Node
+// was deleted, and that is not revoked yet, goes on with its next Node.
+func (b *Book) Readmit(ctx context.Context, name string, serials []string, by, why string) (Entry, error) {
+	e, err := b.readmit(ctx, name, by, why)
+	if err != nil && !errors.Is(err, ErrNotRevoked) {
+		return e, err
+	}
+	lifted, liftErr := b.lift(ctx, name, serials, by, why)
+	if liftErr != nil {
+		return e, fmt.Errorf("let the certificates of agent %q count again: %w", name, liftErr)
+	}
+	if lifted {
+		err = nil
+	}
+	return e, err
+}
+
+// lift takes back the revocations of single certificates of an agent. Their records stay: an entry
+// without a record would be put back.
+func (b *Book) lift(ctx context.Context, name string, serials []string, by, why string) (lifted bool, err error) {
+	records, err := b.Store.Known(ctx, entriesAt)
+	if err != nil {
+		return false, err
+	}
+	for _, key := range slices.Sorted(maps.Keys(records)) {
+		for ctx.Err() == nil {
+			e, at, err := b.read(ctx, key)
+			if err != nil {
+				b.Logger.Warn("the record of a revocation is passed over", "record", key, "err", err)
+				break
+			}
+			if e == nil || e.Kind != Certificate || e.Readmitted || e.Name != pki.NodeUser+name && !slices.Contains(serials, e.ID) {
+				break
+			}
+			e.Revision, e.Readmitted = max(b.Store.Revision(), e.Revision+1), true
+			e.At, e.By, e.Why = b.Now().UTC().Truncate(time.Second), by, why
+			change, err := put(*e, at)
+			if err != nil {
+				return lifted, err
+			}
+			_, won, err := b.Store.Commit(ctx, 0, change)
+			if err != nil {
+				return lifted, err
+			}
+			if won {
+				lifted = true
+				break
+			}
+		}
+	}
+	return lifted, context.Cause(ctx)
+}
+
+func (b *Book) readmit(ctx context.Context, name, by, why string) (Entry, error) {
 	for ctx.Err() == nil {
 		_, known, err := b.Store.Get(ctx, agentsAt+name)
 		if err != nil {

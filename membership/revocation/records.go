@@ -2,6 +2,7 @@ package revocation
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,6 +38,9 @@ const (
 	agentsAt  = "agent/"
 	// keysAt has the digest of the key of each agent.
 	keysAt = "key/"
+	// ordersAt has, by their IDs, the users by whose order servers are removed, until the entry is
+	// recorded.
+	ordersAt = "order/"
 )
 
 // ErrOtherKey is returned for a certificate of an agent whose recorded key is another one: a thief
@@ -120,8 +124,12 @@ func (b *Book) RevokeCertificate(ctx context.Context, serial, name string, until
 		if err != nil {
 			return e, err
 		}
-		if was != nil {
+		switch {
+		case was == nil:
+		case !was.Readmitted:
 			return *was, nil
+		default:
+			e.Revision = max(e.Revision, was.Revision+1)
 		}
 		change, err := put(e, revision)
 		if err != nil {
@@ -255,11 +263,36 @@ type Removed struct {
 	At            time.Time
 }
 
+// Order notes, before the removal of a server, by whose order it goes.
+func (b *Book) Order(ctx context.Context, id, by string) error {
+	return b.setOrder(ctx, id, []byte(by))
+}
+
+// CancelOrder forgets the order: the server stays.
+func (b *Book) CancelOrder(ctx context.Context, id string) error { return b.setOrder(ctx, id, nil) }
+
+func (b *Book) setOrder(ctx context.Context, id string, by []byte) error {
+	for ctx.Err() == nil {
+		is, revision, err := b.Store.Get(ctx, ordersAt+id)
+		if err != nil || bytes.Equal(is, by) {
+			return err
+		}
+		if _, won, err := b.Store.Commit(ctx, 0, Change{Name: ordersAt + id, Revision: revision, Value: by}); err != nil || won {
+			return err
+		}
+	}
+	return context.Cause(ctx)
+}
+
 // Compile makes the list of this server's state: the records, what was there before, and the
 // servers that were removed. isMember reports whether a server of the name is a member of the
 // store.
 func (b *Book) Compile(ctx context.Context, removed []Removed, isMember func(name string) bool) error {
-	revision := b.Store.Revision() // first: a version never stands for later records than the list has
+	revision := b.Store.Revision()              // first: a version never stands for later records than the list has
+	orders, err := b.Store.Known(ctx, ordersAt) // before the records, which replace them
+	if err != nil {
+		return err
+	}
 	records, err := b.Store.Known(ctx, entriesAt)
 	if err != nil {
 		return err
@@ -275,7 +308,7 @@ func (b *Book) Compile(ctx context.Context, removed []Removed, isMember func(nam
 		take(e)
 	}
 	for _, r := range removed {
-		e := Entry{Kind: Server, Name: r.Name, ID: r.ID, At: r.At, Until: b.Ends().UTC(), By: b.Self, Why: r.Why}
+		e := Entry{Kind: Server, Name: r.Name, ID: r.ID, At: r.At, Until: b.Ends().UTC(), By: cmp.Or(string(orders[r.ID]), b.Self), Why: r.Why}
 		if was, ok := all[e.key()]; ok {
 			e.By, e.CAs, e.Until = was.By, was.CAs, was.Until
 		} else {

@@ -547,19 +547,19 @@ func TestManyDeletions(t *testing.T) {
 	if len(s.revoked) != revokedPerMinute || len(s.waiting) != len(names)-revokedPerMinute {
 		t.Errorf("revoked %q, waiting %q", s.revoked, s.waiting)
 	}
-	if _, err := s.Readmit(t.Context(), "a9", "admin", ""); !errors.Is(err, ErrNotRevoked) {
+	if _, err := s.Readmit(t.Context(), "a9", nil, "admin", ""); !errors.Is(err, ErrNotRevoked) {
 		t.Errorf("an agent that was not revoked: %v", err)
 	}
-	if _, err := s.Readmit(t.Context(), "a2", "admin", ""); !errors.Is(err, ErrKeyUnknown) {
+	if _, err := s.Readmit(t.Context(), "a2", nil, "admin", ""); !errors.Is(err, ErrKeyUnknown) {
 		t.Errorf("an agent without a key: %v", err)
 	}
 	forged := s.issue(t, agent("a1"))
 	for _, name := range []string{"a1", "a8"} { // revoked, and waiting
-		if _, err := s.Readmit(t.Context(), name, "admin", "by mistake"); err != nil {
+		if _, err := s.Readmit(t.Context(), name, nil, "admin", "by mistake"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.Readmit(t.Context(), "a1", "admin", ""); err != nil {
+	if _, err := s.Readmit(t.Context(), "a1", nil, "admin", ""); err != nil {
 		t.Errorf("again: %v", err)
 	}
 	s.later += time.Minute
@@ -636,6 +636,45 @@ func TestARemovedServerInANewCluster(t *testing.T) {
 	restored.want(t, "removed before the backup", old, false)
 }
 
+// TestWhoRemovedAServer: the list names the operator at each server, before the leader has recorded
+// the entry and after. A removal without an order is the leader's act.
+func TestWhoRemovedAServer(t *testing.T) {
+	s := newSite(t)
+	removed := []Removed{{ID: "s2.x", Name: "s2"}, {ID: "s3.x", Name: "s3"}, {ID: "s4.x", Name: "s4"}}
+	for _, id := range []string{"s2.x", "s4.x"} {
+		if err := s.Order(t.Context(), id, "ann"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.CancelOrder(t.Context(), "s4.x"); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"s2": "ann", "s3": "s1", "s4": "s1"}
+	by := func(b *Book) map[string]string {
+		out := map[string]string{}
+		for _, e := range b.List.Entries().List {
+			out[e.Name] = e.By
+		}
+		return out
+	}
+	s.compile(t, removed...)
+	if got := by(s.Book); !maps.Equal(got, want) {
+		t.Errorf("before the record: %v", got)
+	}
+	if err := s.lead(t, 1); err != nil {
+		t.Fatal(err)
+	}
+	late := newSite(t)
+	late.records, late.Book.Store, late.cas = s.records, s.records, s.cas
+	late.compile(t, removed...)
+	if got := by(late.Book); !maps.Equal(got, want) {
+		t.Errorf("at a server that looks after the record: %v", got)
+	}
+	if slices.ContainsFunc(s.records.names(), func(name string) bool { return strings.HasPrefix(name, ordersAt) }) {
+		t.Errorf("orders stay: %q", s.records.names())
+	}
+}
+
 // TestEntriesOfServersEnd: after an exchange of the CA a removed server is not on the list, and
 // each later look leaves that as it is. A server that joins then has the same list.
 func TestEntriesOfServersEnd(t *testing.T) {
@@ -684,7 +723,7 @@ func TestReadmittedMeanwhile(t *testing.T) {
 		s.keeper.Node = func(ctx context.Context, name string) (string, error) {
 			s.records.led = false // the operator's write is of no term
 			defer func() { s.records.led = true }()
-			if _, err := s.Readmit(ctx, name, "ann", "by mistake"); err != nil && !errors.Is(err, ErrNotRevoked) {
+			if _, err := s.Readmit(ctx, name, nil, "ann", "by mistake"); err != nil && !errors.Is(err, ErrNotRevoked) {
 				t.Error(err)
 			}
 			return s.stored[name], nil
@@ -711,6 +750,40 @@ func TestACertificateOfAUser(t *testing.T) {
 	s.want(t, "another one of the user", other, true)
 	if n := len(s.List.Entries().List); n != 1 {
 		t.Errorf("%d entries", n)
+	}
+}
+
+// TestACertificateOfAnAgentCountsAgain after the agent was let in again, by its name in the entry or
+// by its serial number, at servers that have the entry, too. It can be revoked again.
+func TestACertificateOfAnAgentCountsAgain(t *testing.T) {
+	s := newSite(t)
+	named, bare, others, users := s.issue(t, agent("a1")), s.issue(t, agent("a1")), s.issue(t, agent("a2")), s.issue(t, pki.Request{CommonName: "a1", Usage: pki.Client})
+	revoke := func() {
+		t.Helper()
+		for cert, name := range map[*x509.Certificate]string{named: "system:node:a1", bare: "", others: "system:node:a2", users: "a1"} {
+			if _, err := s.RevokeCertificate(t.Context(), SerialOf(cert), name, cert.NotAfter, "admin", ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.compile(t)
+		for what, cert := range map[string]*x509.Certificate{"named": named, "bare": bare, "another agent's": others, "a user's": users} {
+			s.want(t, what+", revoked", cert, false)
+		}
+	}
+	for range 2 {
+		revoke()
+		if _, err := s.Readmit(t.Context(), "a1", []string{SerialOf(bare)}, "ann", "found"); err != nil {
+			t.Fatal(err)
+		}
+		s.compile(t)
+		s.look(t) // an entry that a server has, and the store has not, would be put back
+		s.want(t, "named, let in again", named, true)
+		s.want(t, "bare, let in again", bare, true)
+		s.want(t, "another agent's, still", others, false)
+		s.want(t, "a user's, still", users, false)
+	}
+	if _, err := s.Readmit(t.Context(), "a3", nil, "ann", ""); !errors.Is(err, ErrNotRevoked) {
+		t.Errorf("an agent that was not revoked: %v", err)
 	}
 }
 

@@ -4,15 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 )
 
 // Path is the tokens at a server's API, for members of system:masters only. GET lists them as
 // Infos. POST makes one by an Order, and answers with the Made. DELETE with the parameter "id"
-// removes one, and answers with a Deletion.
+// removes one, and answers with a Deletion, with status 404 if there is none.
 const Path = "/barque/v1/tokens"
 
 // Order is the wish for a token.
@@ -39,42 +41,55 @@ func Create(ctx context.Context, client rest.Interface, spec Spec) (made Made, e
 	if err != nil {
 		return made, err
 	}
-	err = answer("store the join token", client.Post().AbsPath(Path).SetHeader("Content-Type", "application/json").Body(body).Do(ctx), &made)
+	request := client.Post().AbsPath(Path).SetHeader("Content-Type", "application/json").Body(body)
+	err = answer(ctx, "store the join token", request, &made)
 	return made, err
 }
 
 // List asks a server for all tokens, expired ones included.
 func List(ctx context.Context, client rest.Interface) (all []Info, err error) {
-	err = answer("list join tokens", client.Get().AbsPath(Path).Do(ctx), &all)
+	err = answer(ctx, "list join tokens", client.Get().AbsPath(Path), &all)
 	return all, err
 }
 
 // Delete asks a server to remove a token. It returns ErrUnknown if there is none.
 func Delete(ctx context.Context, client rest.Interface, id string) error {
-	var d Deletion
-	if err := answer("delete the join token", client.Delete().AbsPath(Path).Param("id", id).Do(ctx), &d); err != nil {
-		return err
+	var d struct {
+		Was *bool `json:"was"`
 	}
-	if !d.Was {
+	err := answer(ctx, "delete the join token", client.Delete().AbsPath(Path).Param("id", id), &d)
+	if d.Was != nil && !*d.Was {
 		return fmt.Errorf("token %q: %w", id, ErrUnknown)
 	}
-	return nil
+	return err
 }
 
-func answer(what string, result rest.Result, into any) error {
-	err := result.Error() // it has the server's words, unlike that of Raw
+// answer makes the request. client-go knows the status of a refusal alone: the server's words are
+// in the body.
+func answer(ctx context.Context, what string, request *rest.Request, into any) error {
+	data, err := request.DoRaw(ctx)
+	var status metav1.Status
+	unread := json.Unmarshal(data, into)
 	switch {
+	case err == nil && unread != nil:
+		return fmt.Errorf("%s: the answer cannot be read: %w", what, unread)
+	case err == nil:
+		return nil
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("%s: that server is of an earlier version, which keeps tokens in Secrets; ask an upgraded server: %w", what, err)
-	case err != nil:
-		return fmt.Errorf("%s: %w", what, err)
+	case json.Unmarshal(data, &status) == nil && status.Message != "":
+		err = &apierrors.StatusError{ErrStatus: status}
+	case len(data) > 0 && data[0] != '{':
+		err = &refusal{strings.TrimSpace(string(data)), err}
 	}
-	data, err := result.Raw()
-	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	if err := json.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("%s: the answer cannot be read: %w", what, err)
-	}
-	return nil
+	return fmt.Errorf("%s: %w", what, err)
 }
+
+// refusal is the server's own text for an error, of which client-go knows the status alone.
+type refusal struct {
+	text string
+	err  error
+}
+
+func (r *refusal) Error() string { return r.text }
+func (r *refusal) Unwrap() error { return r.err }

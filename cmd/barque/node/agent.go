@@ -35,6 +35,7 @@ type agent struct {
 	settings Settings
 	ids      *credentials.Agent
 	pool     *gossip.Pool
+	health   *liveness.Health
 	balancer *balancer.Balancer
 	stack    *lifecycle.Stack
 	cluster  string // ID of the cluster at the start
@@ -108,13 +109,14 @@ func (a *agent) startGossip(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	a.health = liveness.NewHealth(a.pool.SetHealth)
 	if err := a.stack.Start(ctx, lifecycle.Component{Name: "certificates", Run: a.ids.Run(a.pool)}); err != nil {
 		return err
 	}
 	refresher := credentials.NewRefresher(o.Name, a.pool, credentials.NewRing(a.record, a.pool), a.fetchKeys, keyring.RefresherConfig{Logger: a.logger.With("part", "gossip")})
 	return a.stack.Start(ctx, lifecycle.Component{Name: "gossip", Run: func(ctx context.Context) error {
 		return lifecycle.All(ctx, a.pool.Run, refresher.Run, func(ctx context.Context) error {
-			return a.ids.FollowRevoked(ctx, a.pool, a.revoked, a.logger.With("part", "revocations"))
+			return a.ids.FollowRevoked(ctx, a.pool, a.revoked, a.health.LockedOut, a.logger.With("part", "revocations"))
 		})
 	}})
 }
@@ -196,7 +198,7 @@ func (a *agent) startNode(ctx context.Context) error {
 		tls: credentials.KubeletServerTLS(a.ids.Serving, a.ids.Trust, a.options.kubeletTLS()), revoked: a.revoked.Check,
 		changed: []func() <-chan struct{}{a.revoked.Changed, a.ids.Trust.Changed},
 		labels:  nodeLabels(a.options, a.logger),
-		health:  liveness.NewHealth(a.pool.SetHealth),
+		health:  a.health,
 		leaving: a.pool.AnnounceLeaving,
 		certs:   a.ids.Collectors(),
 		logger:  a.logger,

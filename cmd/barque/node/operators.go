@@ -3,8 +3,10 @@ package node
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/barque/barque/adminapi"
@@ -36,20 +38,22 @@ func (s *server) handlers() map[string]http.Handler {
 	})
 	handlers[auditlog.Path] = extra.MastersAndServers(http.MethodGet, relay.Pass(auditlog.Handler(s.options.Name, s.audit.File)))
 	handlers[cis.ReportPath] = extra.MastersAndServers(http.MethodGet, relay.Pass(hardening.Handler(s.hardening)))
-	handlers[adminapi.MembersPath] = adminapi.MembersHandler(s.store, s.leavers())
+	handlers[adminapi.MembersPath] = adminapi.MembersHandler(orderedRemovals{s.store, s.judge.Book, s.logger.With("part", "revocations")}, s.leavers())
 	handlers[token.Path] = adminapi.TokensHandler(s.tokens, s.logger.With("part", "join"))
-	handlers[adminapi.RevocationsPath] = adminapi.RevocationsHandler(s.revoked.Entries, s.judge.Book, s.judge.Needed, s.logger.With("part", "revocations"))
+	certificates := s.certificatesAPI(servers)
+	handlers[adminapi.RevocationsPath] = adminapi.RevocationsHandler(s.revoked.Entries, s.judge.Book,
+		adminapi.InUse{IsCA: certificates.IsCA, Needed: s.judge.Needed, Find: certificates.Find, Serials: certificates.Serials}, s.logger.With("part", "revocations"))
 	handlers[adminapi.KeysPath] = adminapi.KeysHandler(s.keys)
 	handlers[adminapi.EncryptionPath] = &adminapi.Encryption{Keys: s.encryption, Resolve: s.encryptable, Relay: relay, Leader: s.leader, Logger: s.logger.With("part", "encryption")}
 	handlers[clusterstatus.GossipPath] = adminapi.GossipHandler(s.options.Name, s.pool)
-	s.certificatesAPI(servers).AddHandlers(handlers)
+	certificates.AddHandlers(handlers)
 	return handlers
 }
 
 // says returns this server's report on itself, from the parts started so far.
 func (s *server) says() *adminapi.Report {
 	r := &adminapi.Report{Self: s.options.Name, DataDir: s.options.DataDir, Started: s.started, Pool: s.met.Load(),
-		Certificates: s.ids.Certificates, Trust: s.ids.Trust, Backups: s.backups, Logger: s.logger}
+		Certificates: s.ownCertificates, Trust: s.ids.Trust, Backups: s.backups, Logger: s.logger}
 	if s.membersWithNodes.Load() != nil { // set after everything that these functions read
 		r.Former, r.Apart, r.Exchange, r.Lost = s.leavers().Former, s.apartAgents, s.exchange.Status, s.lostVolumes
 		r.Profiles = s.otherProfiles
@@ -136,10 +140,27 @@ func (o *Options) ownCertificates() []pki.Request {
 	return c.Requests()
 }
 
+// ownCertificates describes this server's certificates, with a warning about the revoked ones.
+func (s *server) ownCertificates() credentials.NodeCertificates {
+	n := s.ids.Certificates()
+	adminapi.MarkRevoked(&n, s.revoked.Entries())
+	return n
+}
+
+// agentNames are those of the agents with a Node, as far as this server knows.
+func (s *server) agentNames() []string {
+	known := s.synced()
+	if known == nil {
+		return nil
+	}
+	uids, _ := known.AgentUIDs()
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(uids)), known.Marked) // a former server is no agent
+}
+
 // certificatesAPI shows the certificates of the cluster.
 func (s *server) certificatesAPI(servers *adminapi.Servers) *adminapi.Certificates {
 	return &adminapi.Certificates{
-		Self: s.options.Name, Own: s.ids.Certificates, Renew: s.ids.Renew, Exchange: s.exchange, Ends: s.judge.Overlap.Ends,
+		Self: s.options.Name, Own: s.ownCertificates, Agents: s.agentNames, Revoked: s.revoked.Entries, Renew: s.ids.Renew, Exchange: s.exchange, Ends: s.judge.Overlap.Ends,
 		Servers:  s.memberNames,
 		IsServer: s.isServer, Call: servers.Call, Pool: s.pool, Trust: s.ids.Trust, CAFile: credentials.CAFile(s.options.DataDir),
 		Lifetime: s.options.CertificateLifetime, Logger: s.logger,

@@ -3,11 +3,14 @@ package node
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
 
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/barque/barque/controllers/runtime"
@@ -28,6 +31,42 @@ const revokedFolder = "/barque/revoked/"
 type revokedRecords struct {
 	register.Folder
 	store *raftstore.Server
+}
+
+// orderedRemovals is the store for operators: the list of revocations names who removed a server.
+type orderedRemovals struct {
+	*raftstore.Server
+	book   *revocation.Book
+	logger *slog.Logger
+}
+
+// Remove implements adminapi.MemberStore.
+func (o orderedRemovals) Remove(ctx context.Context, id, why string) error {
+	if who, ok := request.UserFrom(ctx); ok {
+		if err := o.book.Order(ctx, id, who.GetName()); err != nil {
+			o.logger.Info("the list of revoked certificates will not say by whose order a server was removed", "id", id, "err", err)
+		}
+	}
+	err := o.Server.Remove(ctx, id, why)
+	if _, refused := errors.AsType[*raftstore.RefusedError](err); refused {
+		o.stays(ctx, id)
+	}
+	return err
+}
+
+// Promote implements adminapi.MemberStore. It may take a removal back.
+func (o orderedRemovals) Promote(ctx context.Context, id string) error {
+	err := o.Server.Promote(ctx, id)
+	if err == nil {
+		o.stays(ctx, id)
+	}
+	return err
+}
+
+func (o orderedRemovals) stays(ctx context.Context, id string) {
+	if err := o.book.CancelOrder(ctx, id); err != nil {
+		o.logger.Info("the order to remove a server that stays is still noted", "id", id, "err", err)
+	}
 }
 
 // Revision implements revocation.Store.

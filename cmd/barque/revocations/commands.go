@@ -8,13 +8,19 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/barque/barque/adminapi/remote"
+	"github.com/barque/barque/internal/exitcode"
+	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/revocation"
+	"github.com/barque/barque/pki"
 )
 
 // Tools are those of all commands.
@@ -66,7 +72,7 @@ func write(w io.Writer, entries []revocation.Entry) error {
 		id := e.ID
 		switch {
 		case e.Readmitted:
-			id = "let in again"
+			id = strings.TrimSpace(e.ID + " let in again")
 		case e.Kind == revocation.Agent || e.Kind == revocation.User:
 			id = fmt.Sprintf("issued up to revision %d", e.Revision)
 		}
@@ -86,22 +92,28 @@ func RevokeCommand(t Tools) *cobra.Command {
 		Use:   "revoke (--file FILE | --serial HEX)",
 		Short: "Revoke the certificate of a user",
 		Long: `Revoke one client certificate, such as one of a CertificateSigningRequest, for good: by its
-file, or by its serial number as openssl and audit tools print it. All servers and kubelets
-refuse it within seconds, and running watches with it end. Your own certificate, and one of a
-present member, is revoked with --force only.
+file, by a kubeconfig that has it, or by its serial number as openssl and audit tools print
+it. All servers and kubelets refuse it within seconds, and running watches with it end.
+
+Your own certificate, and one of a present member, is revoked with --force only. So is one
+of which the serial number alone is known while a member does not say which certificates it
+has. A CA is exchanged, and not revoked (barque cert rotate --ca).
 
 All certificates of a user are revoked by its name (barque user revoke NAME), those of a
 server by removing it (barque cluster remove NAME), and those of an agent by deleting its
 Node (barque kubectl delete node NAME).`,
 		Args: t.NoArgs,
 	}
-	cmd.Flags().StringVar(&file, "file", "", "file of the certificate, in PEM; - reads the input")
+	cmd.Flags().StringVar(&file, "file", "", "file of the certificate, in PEM, or a kubeconfig with it; - reads the input")
 	cmd.Flags().StringVar(&serial, "serial", "", "serial number of the certificate, in hexadecimal")
 	cmd.Flags().StringVar(&why, "why", "", "the reason, for the list")
 	cmd.Flags().BoolVar(&force, "force", false, "also revoke your own certificate, or one of a present member")
 	format, kubeconfig := t.OutputFlag(cmd), t.KubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		order, err := orderOf(c, file, serial)
+		if errors.Is(err, revocation.ErrCA) {
+			return &exitcode.Error{Code: exitcode.Refused, Err: fmt.Errorf("refused, nothing was changed: %w", err)}
+		}
 		if err == nil {
 			order.Why, order.Force = why, force
 			err = order.Check()
@@ -113,20 +125,49 @@ Node (barque kubectl delete node NAME).`,
 		if err != nil {
 			return err
 		}
+		if order.Name == "" {
+			order = named(c.Context(), client, config, order)
+		}
 		made, err := revoke(c.Context(), client, config, "revoke the certificate", order, "`barque cert revoked` shows whether it is revoked")
 		if err != nil {
 			return err
 		}
-		return t.Print(c, *format, made, func(w io.Writer) error {
-			_, err := fmt.Fprintf(w, "certificate %s of %q is revoked\n", made.ID, made.Name)
-			return err
-		})
+		if next := nextStep(made); next != "" {
+			fmt.Fprintln(c.ErrOrStderr(), next)
+		}
+		return t.Print(c, *format, made, func(w io.Writer) error { return writeRevoked(w, made.Entry) })
 	}
 	return cmd
 }
 
+// named completes an order with a serial number alone by the list of users, where that is to be had.
+func named(ctx context.Context, client rest.Interface, config *rest.Config, o revocation.Order) revocation.Order {
+	all, err := listed(ctx, client, config)
+	if err != nil {
+		return o
+	}
+	of, err := onList(o, all)
+	if err != nil {
+		return o
+	}
+	return of
+}
+
+// nextStep tells what the member needs that had the certificate in use; empty without one.
+func nextStep(made revocation.Made) string {
+	switch {
+	case made.Node == "":
+		return ""
+	case made.Role != pki.RoleServer:
+		return fmt.Sprintf("agent %[1]s had this certificate in use, and nobody manages its pods now: `barque cert readmit %[1]s` lets it in again", made.Node)
+	case made.Use == credentials.AdminName:
+		return fmt.Sprintf("the admin.kubeconfig of server %[1]s has this certificate: `barque cert rotate --server %[1]s` gives it a new one", made.Node)
+	}
+	return fmt.Sprintf("server %[1]s had this certificate in use (%[2]s): `barque cert rotate --server %[1]s` gives it new ones", made.Node, made.Use)
+}
+
 // revoke makes the order. shows is the sentence after an unknown outcome, about the way to look.
-func revoke(ctx context.Context, client rest.Interface, config *rest.Config, what string, order revocation.Order, shows string) (made revocation.Entry, err error) {
+func revoke(ctx context.Context, client rest.Interface, config *rest.Config, what string, order revocation.Order, shows string) (made revocation.Made, err error) {
 	err = remote.Ask(ctx, config, what, func(ctx context.Context) (err error) {
 		made, err = remote.Revoke(ctx, client, order)
 		return err
@@ -153,6 +194,9 @@ func orderOf(c *cobra.Command, file, serial string) (revocation.Order, error) {
 	if err != nil {
 		return revocation.Order{}, err
 	}
+	if certificate := certificateIn(file, data); certificate != nil {
+		data = certificate
+	}
 	order, err := revocation.OrderFor(data)
 	if err != nil {
 		return order, fmt.Errorf("%s: %w", file, err)
@@ -160,15 +204,45 @@ func orderOf(c *cobra.Command, file, serial string) (revocation.Order, error) {
 	return order, nil
 }
 
+// certificateIn returns the client certificate of the current user in a kubeconfig; nil for any
+// other text. A relative path in it begins at the kubeconfig's directory.
+func certificateIn(file string, data []byte) []byte {
+	config, err := clientcmd.Load(data)
+	if err != nil {
+		return nil
+	}
+	current := config.Contexts[config.CurrentContext]
+	if current == nil {
+		return nil
+	}
+	user := config.AuthInfos[current.AuthInfo]
+	switch {
+	case user == nil:
+		return nil
+	case len(user.ClientCertificateData) > 0 || user.ClientCertificate == "":
+		return user.ClientCertificateData
+	}
+	path := user.ClientCertificate
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(filepath.Dir(file), path)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil // the answer is that the file has no certificate
+	}
+	return text
+}
+
 // ReadmitCommand is `barque cert readmit`.
 func ReadmitCommand(t Tools) *cobra.Command {
 	var why string
 	cmd := &cobra.Command{
 		Use:   "readmit NODE",
-		Short: "Let an agent in again whose Node was deleted",
+		Short: "Let an agent in again that was locked out",
 		Long: `Let an agent in again whose Node was deleted by mistake: its certificates count again, for the
-key that the cluster has recorded. It makes its Node by itself. An agent whose machine was
-lost or stolen is not to be let in again: let the new machine join with a token.`,
+key that the cluster has recorded. It makes its Node by itself. Certificates of the agent
+that "barque cert revoke" has named count again, too. An agent whose machine was lost or
+stolen is not to be let in again: let the new machine join with a token.`,
 		Args: t.NodeArg,
 	}
 	cmd.Flags().StringVar(&why, "why", "", "the reason, for the list")

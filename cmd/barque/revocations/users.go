@@ -15,6 +15,7 @@ import (
 
 	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/adminapi/remote/users"
+	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/membership/revocation"
 )
 
@@ -130,10 +131,10 @@ accounts' tokens (a day at most), users, join tokens, roles and bindings.`,
 		if err != nil {
 			return err
 		}
-		for _, line := range left(made, all) {
+		for _, line := range left(made.Entry, all) {
 			fmt.Fprintln(c.ErrOrStderr(), line)
 		}
-		return t.Print(c, *format, made, func(w io.Writer) error { return writeRevoked(w, made) })
+		return t.Print(c, *format, made, func(w io.Writer) error { return writeRevoked(w, made.Entry) })
 	}
 	return cmd
 }
@@ -141,7 +142,10 @@ accounts' tokens (a day at most), users, join tokens, roles and bindings.`,
 func writeRevoked(w io.Writer, made revocation.Entry) error {
 	text := fmt.Sprintf("all certificates of %q that were made until now are revoked", made.Name)
 	if made.Kind == revocation.Certificate {
-		text = fmt.Sprintf("certificate %s of %q is revoked", made.ID, made.Name)
+		text = fmt.Sprintf("certificate %s is revoked", made.ID)
+		if made.Name != "" {
+			text = fmt.Sprintf("certificate %s of %q is revoked", made.ID, made.Name)
+		}
 	}
 	_, err := fmt.Fprintln(w, text)
 	return err
@@ -163,13 +167,13 @@ func userOrder(args []string, serial string) (revocation.Order, error) {
 func onList(o revocation.Order, all []users.Info) (revocation.Order, error) {
 	if o.User != "" {
 		if !o.Force && !slices.ContainsFunc(all, func(u users.Info) bool { return u.Name == o.User }) {
-			return o, fmt.Errorf("`barque user ls` lists no certificate of %q; certificates of the name that are not listed are revoked with --force", o.User)
+			return o, &exitcode.Error{Code: exitcode.Refused, Err: fmt.Errorf("refused, nothing was changed: `barque user ls` lists no certificate of %q; certificates of the name that are not listed are revoked with --force", o.User)}
 		}
 		return o, nil
 	}
 	i := slices.IndexFunc(all, func(u users.Info) bool { return revocation.ParseSerial(u.Serial) == o.Serial })
 	if i < 0 {
-		return o, fmt.Errorf("`barque user ls` lists no certificate with the serial number %s; `barque cert revoke --serial` revokes any certificate", o.Serial)
+		return o, &exitcode.Error{Code: exitcode.Usage, Err: fmt.Errorf("`barque user ls` lists no certificate with the serial number %s; `barque cert revoke --serial` revokes any certificate", o.Serial)}
 	}
 	o.Name, o.Until = all[i].Name, all[i].Expires
 	return o, nil

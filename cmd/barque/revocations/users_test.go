@@ -1,12 +1,14 @@
 package revocations
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/barque/barque/adminapi/remote/users"
+	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/membership/revocation"
 )
 
@@ -29,13 +31,14 @@ func TestOrdersByTheList(t *testing.T) {
 		force  bool
 		want   revocation.Order
 		says   string
+		code   int
 	}{
 		"a name":           {args: []string{"ann"}, want: revocation.Order{User: "ann"}},
-		"a wrong one":      {args: []string{"anne"}, says: "--force"},
+		"a wrong one":      {args: []string{"anne"}, says: "--force", code: exitcode.Refused},
 		"forced":           {args: []string{"anne"}, force: true, want: revocation.Order{User: "anne", Force: true}},
 		"a serial":         {serial: "abc", want: revocation.Order{Serial: "0abc", Name: "ann", Until: listOf()[0].Expires}},
 		"as openssl has":   {serial: "0A:BC", want: revocation.Order{Serial: "0abc", Name: "ann", Until: listOf()[0].Expires}},
-		"an unknown one":   {serial: "77", says: "barque cert revoke --serial"},
+		"an unknown one":   {serial: "77", says: "barque cert revoke --serial", code: exitcode.Usage},
 		"neither":          {says: "either"},
 		"an empty name":    {args: []string{""}, says: "either"},
 		"a name and a one": {args: []string{"ann"}, serial: "abc", says: "either"},
@@ -48,7 +51,8 @@ func TestOrdersByTheList(t *testing.T) {
 		}
 		switch {
 		case c.says != "":
-			if err == nil || !strings.Contains(err.Error(), c.says) {
+			var coded *exitcode.Error
+			if err == nil || !strings.Contains(err.Error(), c.says) || errors.As(err, &coded) != (c.code != 0) || coded != nil && coded.Code != c.code {
 				t.Errorf("%s: %v", what, err)
 			}
 		case err != nil || got != c.want:
