@@ -131,8 +131,8 @@ func (r *residue) file(path string) error {
 	return r.read(path+unpackedSnapshot, out)
 }
 
-// unpackSnapshot writes the keys and values of a snapshot: those of its state, of its history, and of a
-// restore that was under way.
+// unpackSnapshot writes the keys and values of a snapshot: those of its state, of its history, and
+// of a restore that was under way.
 func unpackSnapshot(packed *snapshot.Reader, to io.Writer) (err error) {
 	item := func(i *kv.Item) {
 		if err == nil {
