@@ -136,8 +136,8 @@ type Door struct {
 	// AsksForCertificate reports whether clients are asked for a certificate, and DemandsIt whether
 	// none gets in without.
 	AsksForCertificate, DemandsIt bool
-	// Weak are the accepted protocols and cipher suites that the benchmark does not list. Untried is
-	// why there may be more.
+	// Weak are the accepted protocols and cipher suites that the benchmark does not list. Untried
+	// is why there may be more.
 	Weak    []string
 	Untried string
 	// Plain reports whether the port speaks without TLS.

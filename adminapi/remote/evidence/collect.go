@@ -156,8 +156,8 @@ func askServer(ctx context.Context, config *rest.Config, s Server, roots *x509.C
 func profiling(ctx context.Context, config *rest.Config, address string) cis.Opened {
 	ctx, cancel := context.WithTimeout(ctx, doorTimeout)
 	defer cancel()
-	// The answer is a page, so an answer that was served is one that is no JSON. Other refusals than
-	// this one may be of this user, or of this moment.
+	// The answer is a page, so an answer that was served is one that is no JSON. Other refusals
+	// than this one may be of this user, or of this moment.
 	err := remote.GetJSON(ctx, config, "https://"+address, "/debug/pprof/", new(any))
 	var refused *remote.RefusalError
 	var syntax *json.SyntaxError
