@@ -73,8 +73,8 @@ type Certificates struct {
 		Members() []gossip.Member
 		AboutOf(ctx context.Context, name string) (json.RawMessage, error)
 	}
-	// Agents returns the names of the agents with a Node; gossip may not know all of them. It may be
-	// nil.
+	// Agents returns the names of the agents with a Node; gossip may not know all of them. nil is
+	// none.
 	Agents func() []string
 	// Revoked returns the revoked certificates; nil is none.
 	Revoked  func() *revocation.Entries

@@ -33,11 +33,11 @@ type Revocations interface {
 type InUse struct {
 	// IsCA reports whether a CA that is believed has the serial number.
 	IsCA func(serial string) bool
-	// Needed returns the reason why a certificate is needed, as by its name that of a present member,
-	// or nil.
+	// Needed returns the reason why a certificate is needed, as by its name that of a present
+	// member, or nil.
 	Needed func(revocation.Order) error
-	// Find looks for a certificate among those that the members have. silent are the members that do
-	// not say which they have.
+	// Find looks for a certificate among those that the members have. silent are the members that
+	// do not say which they have.
 	Find func(ctx context.Context, serial string) (held *Held, silent []string)
 	// Serials returns the serial numbers of an agent's certificates, as far as it answers.
 	Serials func(ctx context.Context, agent string) []string

@@ -20,8 +20,8 @@ const (
 	revokedRetry = 5 * time.Second
 	// revokedEvery is the pause between two questions that nothing asks for.
 	revokedEvery = 3 * time.Minute
-	// expelledRetry is the pause of an agent that is refused. An operator may let it in again, and it
-	// is NotReady until it has noticed.
+	// expelledRetry is the pause of an agent that is refused. An operator may let it in again, and
+	// it is NotReady until it has noticed.
 	expelledRetry = 20 * time.Second
 	// expelledAgain is the interval of log lines of an agent that was removed.
 	expelledAgain = 10 * time.Minute

@@ -22,8 +22,9 @@
 // gossip shows a newer list.
 //
 // What always holds:
-//   - an entry is never taken back, but by an operator for one key of an agent, or for its certificates. A restored backup
-//     may lack entries; a server that has them keeps them, and as a leader puts them back;
+//   - an entry is never taken back, but by an operator for one key of an agent, or for its
+//     certificates. A restored backup may lack entries; a server that has them keeps them, and as a
+//     leader puts them back;
 //   - the leader alone decides that an agent was removed, and only while its record of the agent
 //     is the newest.
 package revocation

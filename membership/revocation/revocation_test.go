@@ -753,8 +753,8 @@ func TestACertificateOfAUser(t *testing.T) {
 	}
 }
 
-// TestACertificateOfAnAgentCountsAgain after the agent was let in again, by its name in the entry or
-// by its serial number, at servers that have the entry, too. It can be revoked again.
+// TestACertificateOfAnAgentCountsAgain after the agent was let in again, by its name in the entry
+// or by its serial number, at servers that have the entry, too. It can be revoked again.
 func TestACertificateOfAnAgentCountsAgain(t *testing.T) {
 	s := newSite(t)
 	named, bare, others, users := s.issue(t, agent("a1")), s.issue(t, agent("a1")), s.issue(t, agent("a2")), s.issue(t, pki.Request{CommonName: "a1", Usage: pki.Client})

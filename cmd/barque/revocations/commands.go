@@ -140,7 +140,7 @@ Node (barque kubectl delete node NAME).`,
 	return cmd
 }
 
-// named completes an order with a serial number alone by the list of users, where that is to be had.
+// named completes an order with a serial number alone by the list of users, if that is available.
 func named(ctx context.Context, client rest.Interface, config *rest.Config, o revocation.Order) revocation.Order {
 	all, err := listed(ctx, client, config)
 	if err != nil {
