@@ -236,6 +236,15 @@ func TestWarnings(t *testing.T) {
 		"a node lives and is not Ready": {func(w *world) {
 			w.reports["s1"].Unready = []UnreadyNode{{Name: "s2", Role: pki.RoleServer, Since: Noon.Add(-time.Hour), Why: "no network"}, {Name: "s3", Role: pki.RoleServer, Since: Noon.Add(-time.Second)}}
 		}, Degraded, Attention, "s2", "node s2 is alive, and not Ready since 2026-11-20T11:00:00Z: no network", "describe node s2"},
+		"a node of unknown readiness": {func(w *world) {
+			w.reports["s1"].Unready = []UnreadyNode{{Name: "s2", Role: pki.RoleServer, Since: Noon, Why: "its kubelet is silent", Unknown: true}}
+		}, Degraded, Attention, "s2", "node s2 is alive, and not Ready since 2026-11-20T12:00:00Z: its kubelet is silent", "describe node s2"},
+		"a node of others without a status": {func(w *world) {
+			w.reports["s1"].Unready = []UnreadyNode{{Name: "k1", Since: Noon.Add(-startGrace), Why: "its kubelet has not reported a state"}, {Name: "k2", Since: Noon.Add(time.Second - startGrace)}}
+		}, Degraded, Attention, "", "not Ready, of the nodes that other software runs: k1", "describe node k1"},
+		"a node of others of unknown readiness": {func(w *world) {
+			w.reports["s1"].Unready = []UnreadyNode{{Name: "k1", Since: Noon, Unknown: true}}
+		}, Degraded, Attention, "", "not Ready, of the nodes that other software runs: k1", "describe node k1"},
 		"a member lives and has no Node": {func(w *world) {
 			w.agent("a1", "v1", "v1")
 			w.reports["s1"].Unready = []UnreadyNode{{Name: "a1", Role: pki.RoleAgent, Since: Noon.Add(-time.Hour), Why: "its kubelet has not registered it", Missing: true},

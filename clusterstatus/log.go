@@ -27,6 +27,8 @@ var harmless = []struct {
 		"an exec, attach, port-forward or proxy was cut by the client or came to its end"},
 	{regexp.MustCompile(`conversion webhook for [^"]* failed`),
 		"objects of a custom resource could not be converted; as long as its webhook cannot be called the status names it"},
+	{regexp.MustCompile(`error resolving [a-z0-9-]+/[a-z0-9-]+: `),
+		"the Service of an APIService was not found or had no ready pod; as long as it is so the status names it"},
 	{regexp.MustCompile(`msg="Unable to authenticate the request"`),
 		"a client with a certificate or token that is not valid, or not any more, was refused"},
 }

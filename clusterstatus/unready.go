@@ -22,9 +22,12 @@ type UnreadyNode struct {
 	Why   string    `json:"why,omitempty"`
 	// Missing: the API has no such Node. Since is then when the leader saw the member come alive.
 	Missing bool `json:"missing,omitempty"`
+	// Unknown: nobody knows whether it is Ready, because its kubelet has been silent for long.
+	Unknown bool `json:"unknown,omitempty"`
 }
 
-// startGrace is the time in which a living node becomes Ready after a start.
+// startGrace is the time in which a living node becomes Ready after a start. A Node of unknown
+// readiness gets none: its kubelet was waited for before.
 const startGrace = time.Minute
 
 // shownNames is how many names a warning has.
@@ -53,15 +56,15 @@ func (w *warner) unready() {
 	var foreign []string
 	for _, n := range w.status.Unready {
 		m := w.member(n.Name)
-		age := w.status.Time.Sub(n.Since)
+		starts := !n.Unknown && w.status.Time.Sub(n.Since) < startGrace
 		switch {
-		case n.Role == "" && age < startGrace:
+		case n.Role == "" && starts:
 		case n.Role == "":
 			foreign = append(foreign, n.Name)
 		case m != nil && m.Gossip == unknownToGossip && m.Role == pki.RoleAgent:
 			w.add(Attention, n.Name, n.Name, w.by.Look(n.Name, n.Role)+w.lostForGood("barque kubectl delete node "+n.Name),
 				"agent %s is not Ready since %s, and no server sees it by gossip: %s", n.Name, n.Since.UTC().Format(time.RFC3339), n.Why)
-		case m == nil || m.Gossip != gossip.Alive || m.Problem != "" || len(m.Ills) > 0 || age < startGrace:
+		case m == nil || m.Gossip != gossip.Alive || m.Problem != "" || len(m.Ills) > 0 || starts:
 			// A former or silent server, a dead agent and an ill node have their own warnings.
 		case n.Missing:
 			w.add(Attention, n.Name, n.Name, w.by.Look(n.Name, n.Role),

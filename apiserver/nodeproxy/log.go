@@ -3,6 +3,8 @@ package nodeproxy
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"net/url"
 	"strconv"
 	"time"
@@ -60,12 +62,12 @@ func (l *podLog) Get(ctx context.Context, name string, options runtime.Object) (
 	if err != nil {
 		return nil, err
 	}
-	stream := &genericrest.LocationStreamer{
+	stream := &logStreamer{genericrest.LocationStreamer{
 		ContentType:     "text/plain",
 		Flush:           opts.Follow,
 		ResponseChecker: genericrest.NewGenericHttpResponseChecker(corev1.Resource("pods/log"), name),
 		RedirectChecker: genericrest.PreventRedirects,
-	}
+	}}
 	if pod.Spec.NodeName == "" {
 		return stream, nil // not on a node yet, so there is nothing to read: an empty log
 	}
@@ -78,6 +80,55 @@ func (l *podLog) Get(ctx context.Context, name string, options runtime.Object) (
 		stream.Transport = l.toKubelet.unverified(node)
 	}
 	return stream, nil
+}
+
+// logStreamer streams the log from the kubelet.
+type logStreamer struct{ genericrest.LocationStreamer }
+
+// InputStream implements rest.ResourceStreamer.
+func (s *logStreamer) InputStream(ctx context.Context, version, accept string) (io.ReadCloser, bool, string, error) {
+	stream, flush, contentType, err := s.LocationStreamer.InputStream(ctx, version, accept)
+	if err == nil && stream != nil {
+		stream = &wholeLog{stream, ctx}
+	}
+	return stream, flush, contentType, err
+}
+
+// wholeLog is a log that is copied to a client as a whole, or not to its end. Upstream drops the
+// error of the copy and ends the response well, so a log whose node was lost looked complete.
+type wholeLog struct {
+	io.ReadCloser
+	ctx context.Context // of the request
+}
+
+// WriteTo implements io.WriterTo, which io.Copy prefers, in the goroutine of the request. It breaks
+// the response off when the kubelet's is cut. A client by WebSocket reads with Read: its connection
+// ends without a closing frame either way.
+func (l *wholeLog) WriteTo(w io.Writer) (int64, error) {
+	from := &failing{Reader: l.ReadCloser}
+	n, err := io.Copy(struct{ io.Writer }{w}, from)
+	// A client that has left needs no more. The log of the server would name each one.
+	if left := context.Cause(l.ctx) == context.Canceled; from.err != nil && !left {
+		if buffered, ok := w.(http.Flusher); ok {
+			buffered.Flush() // the client gets all that came
+		}
+		panic(http.ErrAbortHandler)
+	}
+	return n, err
+}
+
+// failing notes the error of its reader.
+type failing struct {
+	io.Reader
+	err error
+}
+
+func (f *failing) Read(p []byte) (int, error) {
+	n, err := f.Reader.Read(p)
+	if err != nil && err != io.EOF {
+		f.err = err
+	}
+	return n, err
 }
 
 // logQuery is how the kubelet is told what part of the log is wanted.

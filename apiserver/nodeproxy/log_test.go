@@ -4,13 +4,16 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // readLog gets a log as a client would, without the API machinery around it.
@@ -180,4 +183,45 @@ func TestLogFollows(t *testing.T) {
 	}
 	cancel()
 	<-ended
+}
+
+// TestABrokenLogIsNoWholeOne: a client reads all bytes of a log, or an error where the kubelet's
+// response is cut. The responses of both protocols are broken off.
+func TestABrokenLogIsNoWholeOne(t *testing.T) {
+	const text = "one\ntwo\n"
+	for name, follow := range map[string]bool{"once": false, "followed": true} {
+		for _, cut := range []bool{false, true} {
+			proxy := newProxy(t, newCluster(), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, text)
+				w.(http.Flusher).Flush()
+				if cut {
+					panic(http.ErrAbortHandler) // as the connection to a node that is lost
+				}
+			}))
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				object, err := proxy.PodLog().(rest.GetterWithOptions).Get(inNamespace(r.Context()), "pod", &corev1.PodLogOptions{Follow: follow})
+				if err != nil {
+					http.Error(w, err.Error(), http.StatusInternalServerError)
+					return
+				}
+				responsewriters.StreamObject(http.StatusOK, corev1.SchemeGroupVersion, scheme.Codecs, object.(rest.ResourceStreamer), w, r)
+			}))
+			server.EnableHTTP2 = true
+			server.StartTLS()
+			for _, http2 := range []bool{false, true} {
+				client := server.Client()
+				client.Transport.(*http.Transport).ForceAttemptHTTP2 = http2
+				answer, err := client.Get(server.URL)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := io.ReadAll(answer.Body)
+				answer.Body.Close()
+				if string(got) != text || (err != nil) != cut {
+					t.Errorf("%s, HTTP/2 %v, cut %v: the client has read %q, %v", name, http2, cut, got, err)
+				}
+			}
+			server.Close()
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/value"
@@ -41,6 +42,18 @@ func (t corruptNaming) TransformFromStorage(ctx context.Context, data []byte, da
 		err = &corruptError{what: "it cannot be transformed", err: err}
 	}
 	return out, stale, err
+}
+
+// isCustomObject reports whether data is a custom resource's object as it was stored. If its codec
+// fails nevertheless, the conversion between versions has failed, as by a webhook that is down: the
+// codec's error does not say so, and the object is whole.
+func isCustomObject(data []byte) bool {
+	obj, _, err := unstructured.UnstructuredJSONScheme.Decode(data, nil, nil)
+	if err != nil {
+		return false
+	}
+	custom, ok := obj.(*unstructured.Unstructured)
+	return ok && custom.GetName() != ""
 }
 
 // corruptOr returns the error by which the registries know a corrupt object if err says that it is

@@ -162,7 +162,7 @@ func (s *Store) decode(ctx context.Context, key string, data []byte, revision ui
 	if err != nil {
 		metrics.RecordDecodeError(s.groupResource)
 		s.log.Debug("stored object cannot be decoded", "key", key, "revision", revision, "error", err)
-		if s.nameCorrupt {
+		if s.nameCorrupt && !(s.custom && isCustomObject(data)) {
 			err = &corruptError{what: "it cannot be decoded", revision: revision, err: err}
 		}
 		return nil, err

@@ -97,6 +97,8 @@ type Store struct {
 	// nameCorrupt is set while the feature AllowUnsafeMalformedObjectDeletion is on: objects that
 	// cannot be read are told apart from other errors, so that they can be deleted unread.
 	nameCorrupt bool
+	// custom: the objects are those of a custom resource.
+	custom bool
 
 	estimateSize atomic.Bool
 	begun        atomic.Bool // the backend is past its first revision
@@ -139,6 +141,9 @@ func New(cfg Config) (*Store, error) {
 	s.sealer, _ = cfg.Transformer.(Sealer)
 	if cfg.RawLists != nil && cfg.New != nil && cfg.NewList != nil && (s.transformer == nil || s.sealer != nil) {
 		s.format = rawlist.NewFormat(s.groupResource, s.codec, cfg.New(), cfg.NewList(), cfg.RawLists)
+	}
+	if cfg.New != nil {
+		_, s.custom = cfg.New().(runtime.Unstructured)
 	}
 	s.unread = newUnread(s)
 	s.plain = s.transformer == nil

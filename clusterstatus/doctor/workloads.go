@@ -38,6 +38,9 @@ var pullFailures = []string{"ErrImagePull", "ImagePullBackOff", "InvalidImageNam
 // configFailures are the kubelet's reasons of a container that cannot be made.
 var configFailures = []string{"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError", "PostStartHookError"}
 
+// startFailures are the runtimes' reasons of a container whose process never began. It has no log.
+var startFailures = []string{"StartError", "ContainerCannotRun", "OCIRuntimeError"}
+
 // trouble is a fault of one pod.
 type trouble struct {
 	text string
@@ -127,6 +130,9 @@ func troubleOf(p *corev1.Pod, event string, now time.Time) *trouble {
 			return &trouble{kind: "config", container: s.Name, mend: describe, text: fmt.Sprintf("container %s cannot be started: %s", s.Name, cmp.Or(waiting.Message, waiting.Reason))}
 		case waiting.Reason == "CrashLoopBackOff":
 			ended := ""
+			if t := s.LastTerminationState.Terminated; t != nil && slices.Contains(startFailures, t.Reason) {
+				return &trouble{kind: "config", container: s.Name, mend: describe, text: fmt.Sprintf("container %s cannot be started: %s", s.Name, cmp.Or(strings.TrimSpace(t.Message), t.Reason))}
+			}
 			if t := s.LastTerminationState.Terminated; t != nil {
 				ended = fmt.Sprintf(", the last time with exit code %d (%s)", t.ExitCode, t.Reason)
 			}

@@ -44,11 +44,17 @@ func TestTroublesOfPods(t *testing.T) {
 		pod        corev1.Pod
 		text, mend string // empty for no finding
 	}{
-		"running":          {pod("p", corev1.PodRunning, &corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}), "", ""},
-		"done":             {pod("p", corev1.PodSucceeded, waiting("CrashLoopBackOff", "")), "", ""},
-		"pull":             {pod("p", corev1.PodPending, waiting("ImagePullBackOff", "no such host")), "pod ns/p: the image web:1 cannot be pulled: no such host", "barque kubectl -n ns describe pod p"},
-		"config":           {pod("p", corev1.PodPending, waiting("CreateContainerConfigError", `secret "s" not found`)), `pod ns/p: container c cannot be started: secret "s" not found`, "describe pod p"},
-		"crashes":          {pod("p", corev1.PodRunning, waiting("CrashLoopBackOff", "back-off")), "pod ns/p: container c ends again and again: 7 restarts, the last time with exit code 3 (Error)", "barque kubectl -n ns logs p -c c --previous"},
+		"running": {pod("p", corev1.PodRunning, &corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}), "", ""},
+		"done":    {pod("p", corev1.PodSucceeded, waiting("CrashLoopBackOff", "")), "", ""},
+		"pull":    {pod("p", corev1.PodPending, waiting("ImagePullBackOff", "no such host")), "pod ns/p: the image web:1 cannot be pulled: no such host", "barque kubectl -n ns describe pod p"},
+		"config":  {pod("p", corev1.PodPending, waiting("CreateContainerConfigError", `secret "s" not found`)), `pod ns/p: container c cannot be started: secret "s" not found`, "describe pod p"},
+		"crashes": {pod("p", corev1.PodRunning, waiting("CrashLoopBackOff", "back-off")), "pod ns/p: container c ends again and again: 7 restarts, the last time with exit code 3 (Error)", "barque kubectl -n ns logs p -c c --previous"},
+		"never began": {changed(pod("p", corev1.PodRunning, waiting("CrashLoopBackOff", "back-off")), func(p *corev1.Pod) {
+			*p.Status.ContainerStatuses[0].LastTerminationState.Terminated = corev1.ContainerStateTerminated{ExitCode: 128, Reason: "StartError", Message: "exec: no such file"}
+		}), "pod ns/p: container c cannot be started: exec: no such file", "describe pod p"},
+		"cannot run": {changed(pod("p", corev1.PodRunning, waiting("CrashLoopBackOff", "back-off")), func(p *corev1.Pod) {
+			*p.Status.ContainerStatuses[0].LastTerminationState.Terminated = corev1.ContainerStateTerminated{ExitCode: 127, Reason: "ContainerCannotRun"}
+		}), "pod ns/p: container c cannot be started: ContainerCannotRun", "describe pod p"},
 		"waits":            {unscheduled(pod("p", corev1.PodPending, nil), "Unschedulable", "0/3 nodes are available: 3 Insufficient cpu."), "pod ns/p: no node takes it: 0/3 nodes are available: 3 Insufficient cpu.", "describe pod p"},
 		"gated":            {unscheduled(pod("p", corev1.PodPending, nil), corev1.PodReasonSchedulingGated, ""), "", ""},
 		"no scheduler":     {changed(pod("p", corev1.PodPending, nil), func(p *corev1.Pod) { p.Spec.NodeName = "" }), "pod ns/p: the scheduler default-scheduler has not judged it", "describe pod p"},

@@ -14,9 +14,12 @@ import (
 	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-client/pkg/logs"
+
+	"github.com/barque/barque/kubelet/cri"
 )
 
-// logs serves the log of a container.
+// logs serves the log of a container. A client gets all of it, or a response that is cut: one that
+// ends well where the node stops, or the log cannot be read, would pass for the whole log.
 func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 	pod, err := s.podNamed(r)
 	if err != nil {
@@ -46,13 +49,17 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 		stdout = io.Discard
 	}
 	err = logs.ReadLogs(r.Context(), status.LogPath, status.Id, opts, containerStates{runtime: s.Runtime}, stdout, stderr)
-	if err != nil && r.Context().Err() == nil {
-		if !out.wrote {
+	if err == nil {
+		return
+	}
+	if r.Context().Err() == nil {
+		if !out.begun {
 			fail(w, fmt.Errorf("read the log: %w", err))
 			return
 		}
 		s.Logger.Warn("cannot read a log to its end", "container", status.Id, "error", err)
 	}
+	panic(http.ErrAbortHandler)
 }
 
 // logged finds the container whose log is asked for.
@@ -156,11 +163,11 @@ func logOptions(q url.Values, now time.Time) (opts *logs.LogOptions, previous bo
 type flusher struct {
 	w       io.Writer
 	control *http.ResponseController
-	wrote   bool
+	begun   bool // the header is on its way
 }
 
 func (f *flusher) Write(p []byte) (int, error) {
-	f.wrote = true
+	f.begun = true
 	n, err := f.w.Write(p)
 	if err == nil {
 		f.flush()
@@ -169,6 +176,7 @@ func (f *flusher) Write(p []byte) (int, error) {
 }
 
 func (f *flusher) flush() {
+	f.begun = true
 	_ = f.control.Flush() // what cannot be flushed is sent when it is full
 }
 
@@ -180,6 +188,10 @@ type containerStates struct {
 
 func (c containerStates) ContainerStatus(ctx context.Context, id string, _ bool) (*runtimeapi.ContainerStatusResponse, error) {
 	status, err := c.runtime.ContainerStatus(ctx, id)
+	if cri.IsNotFound(err) {
+		// It was removed: the reader takes the rest of the file, and has all.
+		status, err = &runtimeapi.ContainerStatus{Id: id, State: runtimeapi.ContainerState_CONTAINER_EXITED}, nil
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -1,12 +1,24 @@
 package server
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -65,6 +77,72 @@ func TestWhichLog(t *testing.T) {
 			status, err := s.logged(r, pod, c.previous)
 			if (err != nil) != (c.want == "") || err == nil && status.Id != c.want {
 				t.Errorf("%v, %v; want %q", status, err, c.want)
+			}
+		})
+	}
+}
+
+// logging is a runtime whose container writes a log, until it is removed or unknown.
+type logging struct {
+	lives
+	path string
+	fate *atomic.Pointer[error]
+}
+
+func (l logging) ContainerStatus(_ context.Context, id string) (*runtimeapi.ContainerStatus, error) {
+	if why := l.fate.Load(); why != nil {
+		return nil, *why
+	}
+	return &runtimeapi.ContainerStatus{Id: id, LogPath: l.path, State: runtimeapi.ContainerState_CONTAINER_RUNNING}, nil
+}
+
+// TestALogEndsWellOnlyAtItsEnd: the reader of a log that grows sees a cut response where the node
+// stops or the log cannot be read on, and a whole one where the container has ended.
+func TestALogEndsWellOnlyAtItsEnd(t *testing.T) {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
+	for name, c := range map[string]struct {
+		stops bool
+		fate  error
+		whole bool
+	}{
+		"the node stops":                 {stops: true},
+		"the runtime fails":              {fate: errors.New("no such shim")},
+		"the container is there no more": {fate: status.Error(codes.NotFound, "no such container"), whole: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "0.log")
+			if err := os.WriteFile(path, []byte("2026-11-30T00:00:00.000000000Z stdout F a line\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var fate atomic.Pointer[error]
+			s := &Server{Config: Config{Pods: podList{pod}, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+				Runtime: logging{lives{began: []int64{1}}, path, &fate}}}
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			mux := http.NewServeMux()
+			mux.HandleFunc("/containerLogs/{namespace}/{pod}/{container}", s.logs)
+			server := httptest.NewUnstartedServer(mux)
+			server.Config.BaseContext = func(net.Listener) context.Context { return ctx }
+			server.Start()
+			defer server.Close()
+			answer, err := http.Get(server.URL + "/containerLogs/ns/p/c?follow=true")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer answer.Body.Close()
+			body := bufio.NewReader(answer.Body)
+			if line, err := body.ReadString('\n'); err != nil || line != "a line\n" {
+				t.Fatalf("read %q, %v", line, err)
+			}
+			if c.fate != nil {
+				fate.Store(&c.fate)
+			}
+			if c.stops {
+				stop()
+			}
+			rest, err := io.ReadAll(body)
+			if len(rest) > 0 || (err == nil) != c.whole {
+				t.Errorf("the client has read %q more, %v", rest, err)
 			}
 		})
 	}

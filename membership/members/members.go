@@ -182,6 +182,8 @@ type Unready struct {
 	Why   string
 	// Missing: the API has no such Node. Since is then when this server saw the member come alive.
 	Missing bool
+	// Unknown: nobody knows whether it is Ready, because its kubelet has been silent for long.
+	Unknown bool
 }
 
 // Unready returns the Nodes that are not Ready, and the living agents without a Node, by name.
@@ -219,6 +221,7 @@ func (m Marks) unready(n *corev1.Node) Unready {
 	}
 	if c := readiness(n); c != nil {
 		u.Since, u.Why = c.LastTransitionTime.Time, cmp.Or(c.Message, c.Reason)
+		u.Unknown = c.Status == corev1.ConditionUnknown
 	}
 	return u
 }
@@ -242,7 +245,11 @@ func (m *Members) NameTaken(name string) error {
 func (m *Members) AddressTaken(name string, addr netip.Addr) error {
 	for _, p := range m.Pool.Members() {
 		if p.Name != name && p.Addr.Addr() == addr && (p.Role == pki.RoleServer || p.State == gossip.Alive) {
-			return fmt.Errorf("the node address %s is that of %s %q: give this machine's own with --node-ip", addr, p.Role, p.Name)
+			again := "; if that node is dead, and this machine has its address now, its end is noticed within some minutes: join again then"
+			if p.Role == pki.RoleServer {
+				again = ", or remove that member first"
+			}
+			return fmt.Errorf("the node address %s is that of %s %q: give this machine's own with --node-ip%s", addr, p.Role, p.Name, again)
 		}
 	}
 	for _, s := range m.Servers() {

@@ -85,12 +85,16 @@ func TestUnready(t *testing.T) {
 	}
 	node.Labels = map[string]string{nodeleases.MemberLabel: ""}
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: at, Message: "no sign of life"}}
-	if u := marks.unready(node); u.Role != pki.RoleAgent || !u.Since.Equal(at.Time) || u.Why != "no sign of life" || isReady(node) {
+	if u := marks.unready(node); u.Role != pki.RoleAgent || !u.Since.Equal(at.Time) || u.Why != "no sign of life" || !u.Unknown || isReady(node) {
 		t.Errorf("of an agent: %+v", u)
 	}
 	node.Labels[noderole.Label] = ""
 	if u := marks.unready(node); u.Role != pki.RoleServer {
 		t.Errorf("of a server: %+v", u)
+	}
+	node.Status.Conditions[0].Status = corev1.ConditionFalse
+	if marks.unready(node).Unknown {
+		t.Error("a kubelet that says that it is not Ready is silent")
 	}
 	node.Status.Conditions[0].Status = corev1.ConditionTrue
 	if !isReady(node) {
@@ -281,5 +285,41 @@ func TestNameTaken(t *testing.T) {
 		if name == "a1" && strings.Contains(err.Error(), "--replace") {
 			t.Errorf("an agent has no --replace: %v", err)
 		}
+	}
+}
+
+// TestAddressTaken: a machine at the address of another one hears both ways out, as that one may
+// have died a moment before.
+func TestAddressTaken(t *testing.T) {
+	at := func(ip string) netip.AddrPort { return netip.MustParseAddrPort(ip + ":7946") }
+	m := &Members{
+		Servers: func() []Server {
+			return []Server{{Name: "s1", Addr: netip.MustParseAddr("10.0.0.1")}, {Name: "s2", Addr: netip.MustParseAddr("10.0.0.2")}}
+		},
+		Pool: pool{
+			{Name: "s1", Role: pki.RoleServer, State: gossip.Dead, Addr: at("10.0.0.1")},
+			{Name: "a1", Role: pki.RoleAgent, State: gossip.Alive, Addr: at("10.0.0.8")},
+			{Name: "a2", Role: pki.RoleAgent, State: gossip.Dead, Addr: at("10.0.0.9")},
+		},
+	}
+	for ip, want := range map[string][]string{
+		"10.0.0.1": {`server "s1"`, "--node-ip", "or remove that member first"},
+		"10.0.0.2": {`server "s2"`, "--node-ip", "or remove that member first"},
+		"10.0.0.8": {`agent "a1"`, "--node-ip", "if that node is dead", "its end is noticed within some minutes: join again then"},
+		"10.0.0.9": nil, "10.0.0.7": nil,
+	} {
+		err := m.AddressTaken("new", netip.MustParseAddr(ip))
+		if (err == nil) != (want == nil) {
+			t.Errorf("%s: %v", ip, err)
+			continue
+		}
+		for _, part := range want {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: %v, want %q", ip, err, part)
+			}
+		}
+	}
+	if err := m.AddressTaken("a1", netip.MustParseAddr("10.0.0.8")); err != nil {
+		t.Errorf("its own address: %v", err)
 	}
 }
