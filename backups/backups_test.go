@@ -226,7 +226,7 @@ func TestSnapshotsOverHTTP(t *testing.T) {
 	store := &failing{Store: testStore(t, "/a", "/b")}
 	b := newBackups(t, t.TempDir(), store)
 	serve := func(path, group string) *httptest.Server {
-		s := httptest.NewServer(asUser(b.Handlers(adminapi.NewRelay(b.Server, func() []join.Server { return nil }, nil, nil, nil))[path], group))
+		s := httptest.NewServer(asUser(b.Handlers(adminapi.NewRelay(b.Server, func() []join.Server { return nil }, nil, nil, nil, nil))[path], group))
 		t.Cleanup(s.Close)
 		return s
 	}
