@@ -223,7 +223,7 @@ func TestWarnings(t *testing.T) {
 			w.reports["s1"].Profiles = OtherProfiles("cis", map[string]string{"a1": "none", "a2": "none", "a3": "none", "a4": "none", "a5": "none", "a6": "none"})
 		}, Degraded, Attention, "", "none in place of cis: a1, a2, a3, a4, a5 and 1 more", "barque agent --profile cis"},
 		"one-way":                                {func(w *world) { w.server("s2").Detail.Ways[1].Error = "timeout" }, Degraded, Critical, "s2", "s2 does not reach server s3, although s3 reaches s2: timeout", "nc -zv 10.0.0.3 6444"},
-		"far":                                    {func(w *world) { w.server("s2").Detail.Ways[1].RTT = 250 * time.Millisecond }, Degraded, Attention, "s2", "from server s2 to s3 and back takes 250ms", "ping 10.0.0.3"},
+		"far":                                    {func(w *world) { w.server("s2").Detail.Ways[1].RTT = 250 * time.Millisecond }, Degraded, Attention, "s2", "from server s2 to s3 and back takes 250ms", "cat /proc/net/dev"},
 		"versions":                               {func(w *world) { w.server("s2").Version = "v2" }, Degraded, Attention, "", "s1 v1, s2 v2, s3 v1", "one version"},
 		"versions that do not fit":               {func(w *world) { w.server("s2").Version = "v1.37.2+barque.v0.2.0" }, Degraded, Critical, "", "server s1 has version v1, from before v0.1.0, and server s2 has v0.2.0: servers may be one minor version apart", "one version"},
 		"an agent in an old version":             {func(w *world) { w.agent("a1", "v1.37.2+barque.v0.1.0", "v1.37.2+barque.v0.1.1") }, Degraded, Attention, "", "agents run other versions than the servers (v0.1.1): v0.1.0 (a1)", "restart barque-agent"},
@@ -269,7 +269,7 @@ func TestWarnings(t *testing.T) {
 		}, Degraded, Attention, "", "the API v1.x.y is not available, and no namespace can be deleted: its Service ns/api: refused", "delete apiservice v1.x.y"},
 		"an agent was stopped": {func(w *world) {
 			w.Nodes = append(w.Nodes, NodeView{Node: "a1", Role: pki.RoleAgent, State: gossip.Left, Since: Noon})
-		}, Degraded, Attention, "a1", "agent a1 was stopped at 2026-11-20T12:00:00Z", "barque kubectl delete node a1"},
+		}, Degraded, Attention, "a1", "agent a1 was stopped at 2026-11-20T12:00:00Z", "start it again: systemctl start barque-agent; when it is lost for good, from anywhere: barque kubectl delete node a1"},
 		"a volume is lost": {func(w *world) {
 			w.reports["s1"].Lost = []LostVolume{{Name: "pv", Node: "a1", Path: "/v/pv", Claim: "ns/c"}}
 		}, Degraded, Critical, "a1", "the data of volume pv of claim ns/c is not on node a1 any more: the directory /v/pv was made before, and is gone", "barque kubectl annotate pv pv barque.io/local-volume-directory-"},

@@ -103,7 +103,7 @@ func (w *warner) absent(m *MemberStatus) {
 	case m.Role != pki.RoleServer && m.seenDead():
 		w.add(Attention, m.Name, m.Name, w.by.Look(m.Name, m.Role)+w.lostForGood("barque kubectl delete node "+m.Name), "agent %s shows no life since %s", m.Name, m.Since.UTC().Format(time.RFC3339))
 	case m.Role != pki.RoleServer && m.Gossip == gossip.Left:
-		w.add(Attention, m.Name, m.Name, "start it again: systemctl start barque-agent"+w.lostForGood("barque kubectl delete node "+m.Name), "agent %s was stopped at %s: its pods do not run there", m.Name, m.Since.UTC().Format(time.RFC3339))
+		w.add(Attention, m.Name, m.Name, "start it again: "+w.by.Again(m.Name)+w.lostForGood("barque kubectl delete node "+m.Name), "agent %s was stopped at %s: its pods do not run there", m.Name, m.Since.UTC().Format(time.RFC3339))
 	case m.Problem != "":
 		severity := Attention
 		if m.Voter && w.status.Quorum.MayFail == 0 {
@@ -364,7 +364,7 @@ func (w *warner) ways() {
 				}
 				w.add(Critical, m.Name, m.Name, w.by.From(m.Name, "nc -zv "+to.Address+" 6444"), "server %s does not reach server %s%s: %s", m.Name, way.To, back, way.Error)
 			case *way.RTTSeconds > slowWay.Seconds():
-				w.add(Attention, m.Name, m.Name, w.by.From(m.Name, "ping "+to.Address), "the way from server %s to %s and back takes %s", m.Name, way.To, seconds(*way.RTTSeconds))
+				w.add(Attention, m.Name, m.Name, w.by.From(m.Name, "cat /proc/net/dev")+"; errors and drops that grow there, or on the machine of "+way.To+", are of a link; without them, look at the load of the two machines and the network between", "the way from server %s to %s and back takes %s", m.Name, way.To, seconds(*way.RTTSeconds))
 			}
 		}
 	}
