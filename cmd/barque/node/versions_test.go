@@ -202,7 +202,7 @@ func TestVersionsBeforeJoining(t *testing.T) {
 			if f.OK != c.passes || !strings.Contains(f.Detail, c.own) || !strings.Contains(f.Detail, c.served) {
 				t.Errorf("got %+v", f)
 			}
-			// A start applies the same, though this server, as one of an earlier version, would take it.
+			// A start applies the same, though this server, like an earlier one, would take it.
 			enlist := enlistServer
 			if c.role == pki.RoleAgent {
 				enlist = enlistAgent
