@@ -49,6 +49,9 @@ func Server(ctx context.Context, o *Options, logger *slog.Logger) (*Record, erro
 	case r != nil && r.Phase != PhaseAsking && wipe && !r.joiningBy(o.Token):
 		return rejoin(ctx, o, r, logger)
 	case r != nil && r.Phase != PhaseAsking:
+		if o.Replace && r.Phase == PhaseMember {
+			logger.Info("--replace was used up when this node was let in: it starts with its data", "dataDir", r.Dir)
+		}
 		o.warnOfCA(logger)
 		return r, errors.Join(r.SameNode(o, pki.RoleServer), r.sameRestore(o), endAttempt(o.DataDir))
 	}
