@@ -223,7 +223,7 @@ func TestWarnings(t *testing.T) {
 			w.reports["s1"].Profiles = OtherProfiles("cis", map[string]string{"a1": "none", "a2": "none", "a3": "none", "a4": "none", "a5": "none", "a6": "none"})
 		}, Degraded, Attention, "", "none in place of cis: a1, a2, a3, a4, a5 and 1 more", "barque agent --profile cis"},
 		"one-way":                                {func(w *world) { w.server("s2").Detail.Ways[1].Error = "timeout" }, Degraded, Critical, "s2", "s2 does not reach server s3, although s3 reaches s2: timeout", "nc -zv 10.0.0.3 6444"},
-		"far":                                    {func(w *world) { w.server("s2").Detail.Ways[1].RTT = 250 * time.Millisecond }, Degraded, Attention, "s2", "from server s2 to s3 and back takes 250ms", "ping 10.0.0.3"},
+		"far":                                    {func(w *world) { w.server("s2").Detail.Ways[1].RTT = 250 * time.Millisecond }, Degraded, Attention, "s2", "from server s2 to s3 and back takes 250ms", "cat /proc/net/dev"},
 		"versions":                               {func(w *world) { w.server("s2").Version = "v2" }, Degraded, Attention, "", "s1 v1, s2 v2, s3 v1", "one version"},
 		"versions that do not fit":               {func(w *world) { w.server("s2").Version = "v1.37.2+barque.v0.2.0" }, Degraded, Critical, "", "server s1 has version v1, from before v0.1.0, and server s2 has v0.2.0: servers may be one minor version apart", "one version"},
 		"an agent in an old version":             {func(w *world) { w.agent("a1", "v1.37.2+barque.v0.1.0", "v1.37.2+barque.v0.1.1") }, Degraded, Attention, "", "agents run other versions than the servers (v0.1.1): v0.1.0 (a1)", "restart barque-agent"},

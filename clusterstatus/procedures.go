@@ -14,6 +14,8 @@ type Procedures struct {
 	Errors func(server string) string
 	// Start starts servers that are down, and Recover is how to begin when they do not come back.
 	Start, Recover string
+	// Again starts an agent that was stopped.
+	Again func(agent string) string
 	// JoinAnew joins a server as a new one, without the data in its store.
 	JoinAnew func(server string) string
 	// From is a command that is to be run in the node's own network.
@@ -27,6 +29,7 @@ func Services() Procedures {
 		Look: func(_, role string) string { return look[role] }, Any: lookAtServer,
 		Errors: func(string) string { return "journalctl -u barque-server -p err" },
 		Start:  "start the others", Recover: "barque cluster recover --inspect",
+		Again:    func(string) string { return "systemctl start barque-agent" },
 		JoinAnew: func(string) string { return JoinAnew },
 		From:     func(_, command string) string { return command },
 	}

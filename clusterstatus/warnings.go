@@ -132,7 +132,7 @@ func (w *warner) lostForGood(command string) string {
 // stoppedAgent is the remedy for an agent that was stopped. Without its Node its pods are made
 // anew, so they must not run there any more.
 func (w *warner) stoppedAgent(name string) string {
-	start := "start it again: systemctl start barque-agent"
+	start := "start it again: " + w.by.Again(name)
 	if w.status.Leader == "" {
 		return start
 	}
@@ -394,7 +394,7 @@ func (w *warner) ways() {
 				}
 				w.add(Critical, m.Name, m.Name, w.by.From(m.Name, "nc -zv "+to.Address+" 6444"), "server %s does not reach server %s%s: %s", m.Name, way.To, back, way.Error)
 			case *way.RTTSeconds > slowWay.Seconds():
-				w.add(Attention, m.Name, m.Name, w.by.From(m.Name, "ping "+to.Address), "the way from server %s to %s and back takes %s", m.Name, way.To, seconds(*way.RTTSeconds))
+				w.add(Attention, m.Name, m.Name, w.by.From(m.Name, "cat /proc/net/dev")+"; errors and drops that grow there, or on the machine of "+way.To+", are of a link; without them, look at the load of the two machines and the network between", "the way from server %s to %s and back takes %s", m.Name, way.To, seconds(*way.RTTSeconds))
 			}
 		}
 	}

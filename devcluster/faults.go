@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/internal/osthread"
 	"github.com/barque/barque/internal/procstat"
 	"github.com/barque/barque/kubelet/containerd"
@@ -253,7 +254,24 @@ func Exec(ctx context.Context, dir, name string, command []string) error {
 	if err := osthread.InNetwork(p.netns(n), cmd.Start); err != nil {
 		return err
 	}
-	return ended(cmd)
+	return signalled(ctx, ended(cmd))
+}
+
+// signalled gives a command that a signal has ended the code that shells have for that. An
+// interrupted one was ended by the signal that Exec sends, whichever came from outside.
+func signalled(ctx context.Context, err error) error {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return err
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	switch {
+	case !ok || !status.Signaled():
+		return err
+	case ctx.Err() != nil:
+		return &exitcode.Error{Code: exitcode.Interrupted}
+	}
+	return &exitcode.Error{Code: 128 + int(status.Signal())}
 }
 
 // ended waits for a command, and returns an error unless it has ended well.

@@ -37,7 +37,7 @@ func (c *converting) Encode(obj runtime.Object, w io.Writer) error {
 }
 
 // TestAFailedConversionIsNoCorruption: an object that cannot be converted is whole, and its reader
-// gets the converter's words. One that cannot be decoded is corrupt whether or not the webhook works.
+// gets the converter's words. One that cannot be decoded is corrupt, also without the webhook.
 func TestAFailedConversionIsNoCorruption(t *testing.T) {
 	codec := &converting{Codec: unstructured.UnstructuredJSONScheme}
 	s, err := New(Config{Backend: newBackend(t), Codec: codec, ResourcePrefix: "/things/", GroupResource: schema.GroupResource{Group: "x.org", Resource: "things"},

@@ -52,6 +52,7 @@ func devProcedures(dir string, s *devcluster.Status) clusterstatus.Procedures {
 		Here:   true,
 		Any:    command("status"),
 		Start:  command("start", "NODE"),
+		Again:  func(agent string) string { return command("start", agent) },
 		Errors: func(name string) string { return "grep level=ERROR " + log(name) },
 		JoinAnew: func(server string) string {
 			return command("stop", server) + "; " + command("start", "--wipe", server)

@@ -34,6 +34,7 @@ func TestMendsOfADevCluster(t *testing.T) {
 		"who is not known":  {unknown.Start, "dev start NODE --dir c"},
 		"recover":           {p.Recover, "--inspect --data-dir c/s1 --data-dir c/s2 --data-dir c/s3"},
 		"a new server":      {p.JoinAnew("s3"), "dev start --wipe s3 --dir c"},
+		"an agent again":    {p.Again("a1"), "dev start a1 --dir c"},
 		"in its network":    {p.From("s1", "ping 10.0.0.1"), "dev exec s1 --dir c -- ping 10.0.0.1"},
 		"the errors":        {p.Errors("s1"), "grep level=ERROR c/s1.log"},
 		"all, where it ran": {p.Any, "dev status --dir c"},

@@ -145,8 +145,9 @@ func imageImportCommand() *cobra.Command {
 	cmd.Long += `
 
 With --all-nodes the images go to every node of the cluster, through the API server. That needs the
-administrator's kubeconfig, and nothing on this machine. Nodes that run their pods through another
-containerd or CRI-O are reported, and the other nodes have the images.`
+administrator's kubeconfig, and nothing on this machine. Nodes that are not Ready, that take nothing
+for a minute, or that run their pods through another containerd or CRI-O are reported, and the
+other nodes have the images.`
 	f := addRuntimeFlags(cmd)
 	all := cmd.Flags().Bool("all-nodes", false, "import into all nodes of the cluster, through the API server")
 	kubeconfig := kubeconfigFlag(cmd)
@@ -193,16 +194,32 @@ func importOnAll(c *cobra.Command, kubeconfig string, files []string) error {
 		} else if _, err := os.Stat(file); err != nil {
 			return err
 		}
-		err := images.ImportOnAll(c.Context(), client.CoreV1(), open, func(node string, names []string) {
-			for _, name := range names {
-				fmt.Fprintf(c.OutOrStdout(), "%s\t%s\n", node, name)
-			}
+		if err := looksLikeArchive(open); err != nil {
+			return fmt.Errorf("import %s: %w", file, err)
+		}
+		err := images.ImportOnAll(c.Context(), client.CoreV1(), open, images.Told{
+			Done: func(node string, names []string) {
+				for _, name := range names {
+					fmt.Fprintf(c.OutOrStdout(), "%s\t%s\n", node, name)
+				}
+			},
+			Waiting: func(node string) { fmt.Fprintf(c.ErrOrStderr(), "waiting for node %s\n", node) },
 		})
 		if err != nil {
 			return begun(c, fmt.Errorf("import %s:\n%w", file, err))
 		}
 	}
 	return nil
+}
+
+// looksLikeArchive judges the beginning of what the nodes would get.
+func looksLikeArchive(open func() (io.ReadCloser, error)) error {
+	f, err := open()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return images.LooksLikeArchive(f)
 }
 
 // copyOf writes what it reads into a temporary file, which each node gets from its begin.

@@ -1,14 +1,15 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,10 +29,20 @@ type Imported struct {
 // on the way, through one API server.
 const importsAtOnce = 4
 
+// silence is how long a node may take no byte of a tar, or of one that it has, be importing it,
+// before it is asked whether the node lives. Half of it is told.
+const silence = time.Minute
+
+// Told is told what happens, one call at a time.
+type Told struct {
+	Done    func(node string, images []string)
+	Waiting func(node string) // it has taken nothing for a while
+}
+
 // ImportOnAll puts the images of a tar into the runtimes of all nodes, through the API server. Each
-// node gets what open returns. Results are told one at a time, as they come. The error names the
-// nodes that failed: the other nodes have the images.
-func ImportOnAll(ctx context.Context, client corev1client.CoreV1Interface, open func() (io.ReadCloser, error), tell func(node string, images []string)) error {
+// node gets what open returns. The error names the nodes that failed: the other nodes have the
+// images. A node that is not Ready gets none, and one that falls silent is given up.
+func ImportOnAll(ctx context.Context, client corev1client.CoreV1Interface, open func() (io.ReadCloser, error), tell Told) error {
 	nodes, err := client.Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list the nodes: %w", err)
@@ -42,42 +53,65 @@ func ImportOnAll(ctx context.Context, client corev1client.CoreV1Interface, open 
 		failed = map[string]error{}
 		places = make(chan struct{}, importsAtOnce)
 	)
+	locked := func(do func()) {
+		mu.Lock()
+		defer mu.Unlock()
+		do()
+	}
 	for _, node := range nodes.Items {
+		if why := notReady(&node); why != nil {
+			locked(func() { failed[node.Name] = why })
+			continue
+		}
 		all.Go(func() {
 			places <- struct{}{}
 			defer func() { <-places }()
-			names, err := importOn(ctx, client, node.Name, open)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				failed[node.Name] = err
-				return
-			}
-			tell(node.Name, names)
+			names, err := importOn(ctx, client, node.Name, open, func() { locked(func() { tell.Waiting(node.Name) }) })
+			locked(func() {
+				if err != nil {
+					failed[node.Name] = err
+					return
+				}
+				tell.Done(node.Name, names)
+			})
 		})
 	}
 	all.Wait()
 	var errs []error
 	for _, node := range nodes.Items {
 		if err := failed[node.Name]; err != nil {
-			errs = append(errs, fmt.Errorf("node %s%s: %w", node.Name, notReady(&node), err))
+			errs = append(errs, fmt.Errorf("node %s: %w", node.Name, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func importOn(ctx context.Context, client corev1client.CoreV1Interface, node string, open func() (io.ReadCloser, error)) ([]string, error) {
+func importOn(ctx context.Context, client corev1client.CoreV1Interface, node string, open func() (io.ReadCloser, error), waiting func()) ([]string, error) {
 	tar, err := open()
 	if err != nil {
 		return nil, err
 	}
 	defer tar.Close()
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	taken := &moving{Reader: tar, moves: make(chan bool, 1)}
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer giveUp(nil)
+	watching.Go(func() { // ends with ctx
+		if err := taken.watch(ctx, client, node, waiting); err != nil {
+			giveUp(err)
+		}
+	})
 	// Only a plain reader is sent as it comes.
 	result := client.RESTClient().Post().Resource("nodes").Name(node).SubResource("proxy").Suffix(ImportPath).
-		SetHeader("Content-Type", "application/x-tar").Body(io.Reader(tar)).Do(ctx)
+		SetHeader("Content-Type", "application/x-tar").Body(io.Reader(taken)).Do(ctx)
 	body, err := result.Raw()
 	if err != nil {
-		return nil, said(err)
+		if why := context.Cause(ctx); errors.Is(why, errSilent) {
+			return nil, why
+		}
+		return nil, said(err, body)
 	}
 	var answer Imported
 	if err := json.Unmarshal(body, &answer); err != nil {
@@ -86,10 +120,78 @@ func importOn(ctx context.Context, client corev1client.CoreV1Interface, node str
 	return answer.Images, nil
 }
 
-// said returns the node's own words, which client-go keeps among the details.
-func said(err error) error {
+// moving is a tar on its way to a node.
+type moving struct {
+	io.Reader
+	moves chan bool // whether it was the last byte
+}
+
+// Read implements io.Reader.
+func (m *moving) Read(p []byte) (int, error) {
+	n, err := m.Reader.Read(p)
+	select {
+	case m.moves <- err != nil:
+	case <-m.moves: // nobody has looked since the last move
+		m.moves <- err != nil
+	}
+	return n, err
+}
+
+// errSilent is wrapped by the reason why a node is given up.
+var errSilent = errors.New("it was given up")
+
+// watch returns the reason to give the node up, or nil when ctx ends. A node that has the whole tar
+// may take its time while it is Ready.
+func (m *moving) watch(ctx context.Context, client corev1client.CoreV1Interface, node string, waiting func()) error {
+	whole, told := false, false
+	last := time.Now()
+	for {
+		pause := silence / 2
+		select {
+		case <-ctx.Done():
+			return nil
+		case whole = <-m.moves:
+			last, told = time.Now(), false
+			continue
+		case <-time.After(pause):
+		}
+		if !told {
+			told = true
+			waiting()
+		}
+		if time.Since(last) < silence {
+			continue
+		}
+		now, err := client.Nodes().Get(ctx, node, metav1.GetOptions{})
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err == nil {
+			err = notReady(now)
+		}
+		switch {
+		case err != nil:
+			return fmt.Errorf("%w, after %s of silence: %w", errSilent, silence, err)
+		case !whole:
+			return fmt.Errorf("%w: it is Ready, and has taken nothing for %s; its log has the reason", errSilent, silence)
+		}
+	}
+}
+
+// unexplained is client-go's message for an answer that it cannot read.
+const unexplained = "unknown"
+
+// said returns the node's own words, which client-go keeps among the details, or else the body of
+// the answer, which it drops when that is no text.
+func said(err error, body []byte) error {
 	var status apierrors.APIStatus
-	if !errors.As(err, &status) || status.Status().Details == nil {
+	if !errors.As(err, &status) {
+		return err
+	}
+	if words := strings.TrimSpace(string(body)); status.Status().Message == unexplained && words != "" {
+		return fmt.Errorf("the answer has status %d: %s", status.Status().Code, words)
+	}
+	if status.Status().Details == nil {
 		return err
 	}
 	for _, cause := range status.Status().Details.Causes {
@@ -105,12 +207,16 @@ func said(err error) error {
 	return err
 }
 
-func notReady(node *corev1.Node) string {
-	ready := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
-	if ready {
-		return ""
+// notReady returns the reason why a node gets no images, or nil.
+func notReady(node *corev1.Node) error {
+	for _, c := range node.Status.Conditions {
+		switch {
+		case c.Type != corev1.NodeReady:
+		case c.Status == corev1.ConditionTrue:
+			return nil
+		default:
+			return fmt.Errorf("it is not Ready, and gets no images: %s", cmp.Or(c.Message, c.Reason))
+		}
 	}
-	return " (not Ready)"
+	return errors.New("it is not Ready, and gets no images: its kubelet has not reported a state")
 }

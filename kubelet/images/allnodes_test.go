@@ -38,10 +38,14 @@ func TestImportOnAll(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/nodes", func(w http.ResponseWriter, _ *http.Request) {
 		var list corev1.NodeList
-		for _, name := range []string{"s1", "a1", "a2", "a3", "a4"} {
+		for _, name := range []string{"s1", "a1", "a2", "a3", "a4", "a5", "a6"} {
 			node := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-			if name != "a4" {
-				node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+			node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+			switch name {
+			case "a5":
+				node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Message: "the node has not been heard of"}}
+			case "a6":
+				node.Status.Conditions = nil
 			}
 			list.Items = append(list.Items, node)
 		}
@@ -67,13 +71,15 @@ func TestImportOnAll(t *testing.T) {
 	}
 	var told []string
 	err = images.ImportOnAll(t.Context(), client.CoreV1(), func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(tar)), nil },
-		func(node string, names []string) { told = append(told, node+" "+strings.Join(names, ",")) })
+		images.Told{Done: func(node string, names []string) { told = append(told, node+" "+strings.Join(names, ",")) }})
 	if slices.Sort(told); !slices.Equal(told, []string{"a1 app:1", "s1 app:1,app:2"}) {
 		t.Errorf("told %v", told)
 	}
 	want := "node a2: node a2 uses another runtime\n" +
 		"node a3: it runs an earlier version of Barque, which takes no images: run barque image import there\n" +
-		"node a4 (not Ready): no space left on device"
+		"node a4: no space left on device\n" +
+		"node a5: it is not Ready, and gets no images: the node has not been heard of\n" +
+		"node a6: it is not Ready, and gets no images: its kubelet has not reported a state"
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v\nwant %s", err, want)
 	}
@@ -85,7 +91,7 @@ func TestImportOnAll(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := images.ImportOnAll(ctx, client.CoreV1(), nil, nil); err == nil {
+	if err := images.ImportOnAll(ctx, client.CoreV1(), nil, images.Told{}); err == nil {
 		t.Error("no error after the end of the context")
 	}
 }

@@ -49,6 +49,9 @@ func Server(ctx context.Context, o *Options, logger *slog.Logger) (*Record, erro
 	case r != nil && r.Phase != PhaseAsking && wipe && !r.joiningBy(o.Token):
 		return rejoin(ctx, o, r, logger)
 	case r != nil && r.Phase != PhaseAsking:
+		if o.Replace && r.Phase == PhaseMember {
+			logger.Info("--replace was used up when this node was let in: it starts with its data", "dataDir", r.Dir)
+		}
 		o.warnOfCA(logger)
 		return r, errors.Join(r.SameNode(o, pki.RoleServer), r.sameRestore(o), endAttempt(o.DataDir))
 	}
@@ -72,7 +75,7 @@ func Server(ctx context.Context, o *Options, logger *slog.Logger) (*Record, erro
 		logger.Info("beginning a new cluster", "cluster", id, "dataDir", o.DataDir, "ca", ca.Subject, "caEnds", ca.NotAfter)
 		return bootstrapRecord(o, id, cas)
 	}
-	client, err := greet(ctx, o, logger)
+	client, err := greet(ctx, o, pki.RoleServer, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +164,7 @@ func rejoin(ctx context.Context, o *Options, old *Record, logger *slog.Logger) (
 	if err := old.sameName(o, pki.RoleServer); err != nil {
 		return nil, err
 	}
-	client, err := greet(ctx, o, logger)
+	client, err := greet(ctx, o, pki.RoleServer, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -199,8 +202,9 @@ func (r *Record) wipe(logger *slog.Logger) error {
 // StoreDir is where the store of a server is.
 func StoreDir(dataDir string) string { return filepath.Join(dataDir, "store") }
 
-// greet proves, by the token, that the address belongs to the right cluster.
-func greet(ctx context.Context, o *Options, logger *slog.Logger) (*join.Client, error) {
+// greet proves, by the token, that the address belongs to the right cluster. It refuses a server
+// whose version this one does not fit: one of an earlier version may not know the rule.
+func greet(ctx context.Context, o *Options, role string, logger *slog.Logger) (*join.Client, error) {
 	if o.Token == "" {
 		return nil, WrongOption("joining needs a token: make one on a server with `barque token create` and give it with --token or --token-file")
 	}
@@ -210,6 +214,9 @@ func greet(ctx context.Context, o *Options, logger *slog.Logger) (*join.Client, 
 	}
 	ca, err := ComingAgain(ctx, logger, func() (*pki.Authority, error) { return join.FetchCA(ctx, o.Join, t) })
 	if err != nil {
+		return nil, err
+	}
+	if err := o.fits(ctx, role, ca, logger); err != nil {
 		return nil, err
 	}
 	return join.NewClient(o.Join, ca, nil, time.Now)
@@ -301,7 +308,7 @@ func Agent(ctx context.Context, o *Options, logger *slog.Logger) (*Record, error
 	if o.Join == "" {
 		return nil, WrongOption("an agent needs the address of a server: give --server https://ADDR:6443")
 	}
-	client, err := greet(ctx, o, logger)
+	client, err := greet(ctx, o, pki.RoleAgent, logger)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -137,6 +138,19 @@ func (o *Options) checkVersion(role, theirs string) check.Finding {
 		return check.Failed(name, err.Error(), "install the version of the cluster on this machine")
 	}
 	return check.Passed(name, fmt.Sprintf("this machine has %s, the server %s", version.String(), theirs))
+}
+
+// fits returns the reason why a node of this version may not join by the server, as the preflight
+// finds it. A server that does not tell its version, as without anonymous requests, judges itself.
+func (o *Options) fits(ctx context.Context, role string, ca *pki.Authority, logger *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, preflightTimeout)
+	defer cancel()
+	theirs, _, err := askVersion(ctx, o.Join, ca)
+	if err != nil || theirs == "" {
+		logger.Debug("the server does not tell its version", "server", o.Join, "err", err)
+		return nil
+	}
+	return skew.Join("this machine", role, version.String(), []skew.Server{{Name: o.Join, Version: theirs}})
 }
 
 // askVersion asks a server of the cluster for its version and its time.

@@ -581,7 +581,23 @@ func TestReplaceTakesThePlaceOfADeadServer(t *testing.T) {
 		t.Fatalf("a second s2 joined: %v", err)
 	}
 	o.Replace = true
-	if r, err := enlistServer(t.Context(), o, quiet()); err != nil || r.Phase != enroll.PhaseJoining {
+	r, err := enlistServer(t.Context(), o, quiet())
+	if err != nil || r.Phase != enroll.PhaseJoining {
 		t.Fatalf("%+v, %v", r, err)
+	}
+	// A unit that keeps the flag starts the member, and hears that it does nothing.
+	r.Phase = enroll.PhaseMember
+	if err := r.Save(); err != nil {
+		t.Fatal(err)
+	}
+	for _, given := range []bool{true, false} {
+		var log strings.Builder
+		o.Replace = given
+		if _, err := enlistServer(t.Context(), o, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
+			t.Fatal(err)
+		}
+		if told := strings.Contains(log.String(), "--replace was used up"); told != given {
+			t.Errorf("--replace %v: logged %q", given, log.String())
+		}
 	}
 }

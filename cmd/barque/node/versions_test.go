@@ -202,6 +202,16 @@ func TestVersionsBeforeJoining(t *testing.T) {
 			if f.OK != c.passes || !strings.Contains(f.Detail, c.own) || !strings.Contains(f.Detail, c.served) {
 				t.Errorf("got %+v", f)
 			}
+			// A start applies the same, though this server, like an earlier one, would take it.
+			enlist := enlistServer
+			if c.role == pki.RoleAgent {
+				enlist = enlistAgent
+			}
+			_, err := enlist(t.Context(), o, quiet())
+			var misfit *skew.Error
+			if errors.As(err, &misfit) == c.passes || len(h.attempts) > 0 && !c.passes {
+				t.Errorf("a start: %v; the token was used %d times", err, len(h.attempts))
+			}
 		})
 	}
 }
