@@ -88,8 +88,12 @@ func MarkRevoked(n *credentials.NodeCertificates, entries *revocation.Entries) {
 			continue
 		}
 		c.Warning = fmt.Sprintf("it is revoked since %s: `barque cert rotate --server %s` makes a new one", is.At.UTC().Format(time.RFC3339), n.Node)
-		if n.Role != pki.RoleServer {
+		switch {
+		case n.Role == pki.RoleServer:
+		case is.Name == pki.NodeUser+n.Node:
 			c.Warning = fmt.Sprintf("it is revoked since %s: `barque cert readmit %s` lets the agent in again", is.At.UTC().Format(time.RFC3339), n.Node)
+		default: // nothing but the agent's word says that the certificate is its own
+			c.Warning = fmt.Sprintf("it is revoked since %s: let the agent join again with a new token and --rejoin", is.At.UTC().Format(time.RFC3339))
 		}
 	}
 }

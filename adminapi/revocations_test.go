@@ -174,14 +174,19 @@ func (p told) AboutOf(_ context.Context, name string) (json.RawMessage, error) {
 // out.
 func TestRevokedCertificatesAreMarked(t *testing.T) {
 	var entries revocation.Entries
-	if err := json.Unmarshal([]byte(`{"entries":[{"kind":"certificate","id":"0d"},{"kind":"certificate","id":"0e","readmitted":true}]}`), &entries); err != nil {
+	if err := json.Unmarshal([]byte(`{"entries":[{"kind":"certificate","id":"0d","name":"system:node:n1"},{"kind":"certificate","id":"0e","readmitted":true},{"kind":"certificate","id":"0f"}]}`), &entries); err != nil {
 		t.Fatal(err)
 	}
 	for role, says := range map[string]string{pki.RoleServer: "barque cert rotate --server n1", pki.RoleAgent: "barque cert readmit n1"} {
-		n := credentials.NodeCertificates{Node: "n1", Role: role, Certificates: []credentials.CertificateInfo{{Serial: "d"}, {Serial: "e"}, {}}}
+		n := credentials.NodeCertificates{Node: "n1", Role: role, Certificates: []credentials.CertificateInfo{{Serial: "d"}, {Serial: "e"}, {}, {Serial: "f"}}}
 		MarkRevoked(&n, &entries)
-		if c := n.Certificates; !strings.Contains(c[0].Warning, says) || c[1].Warning != "" || c[2].Warning != "" {
+		c := n.Certificates
+		if !strings.Contains(c[0].Warning, says) || c[1].Warning != "" || c[2].Warning != "" {
 			t.Errorf("%s: %+v", role, c)
+		}
+		// An entry without the agent's name is not taken back for it.
+		if role == pki.RoleAgent && !strings.Contains(c[3].Warning, "--rejoin") {
+			t.Errorf("without a name: %+v", c[3])
 		}
 	}
 }

@@ -18,8 +18,8 @@ var (
 )
 
 // Readmit takes back the revocation of an agent, for the holder of its recorded key, and those of
-// its single certificates: that have its name, or one of the serial numbers. An agent whose Node
-// was deleted, and that is not revoked yet, goes on with its next Node.
+// the single certificates that it has in use: with its name in the entry, and one of these serial
+// numbers. An agent whose Node was deleted, and that is not revoked yet, goes on with its next Node.
 func (b *Book) Readmit(ctx context.Context, name string, serials []string, by, why string) (Entry, error) {
 	e, err := b.readmit(ctx, name, by, why)
 	if err != nil && !errors.Is(err, ErrNotRevoked) {
@@ -35,8 +35,10 @@ func (b *Book) Readmit(ctx context.Context, name string, serials []string, by, w
 	return e, err
 }
 
-// lift takes back the revocations of single certificates of an agent. Their records stay: an entry
-// without a record would be put back.
+// lift takes back the revocations of single certificates of an agent. By the name alone an earlier
+// certificate would count again that was revoked because it was stolen. By the serial number alone
+// an agent could say that it has somebody else's. The records stay: an entry without a record would
+// be put back.
 func (b *Book) lift(ctx context.Context, name string, serials []string, by, why string) (lifted bool, err error) {
 	records, err := b.Store.Known(ctx, entriesAt)
 	if err != nil {
@@ -49,7 +51,7 @@ func (b *Book) lift(ctx context.Context, name string, serials []string, by, why 
 				b.Logger.Warn("the record of a revocation is passed over", "record", key, "err", err)
 				break
 			}
-			if e == nil || e.Kind != Certificate || e.Readmitted || e.Name != pki.NodeUser+name && !slices.Contains(serials, e.ID) {
+			if e == nil || e.Kind != Certificate || e.Readmitted || e.Name != pki.NodeUser+name || !slices.Contains(serials, e.ID) {
 				break
 			}
 			e.Revision, e.Readmitted = max(b.Store.Revision(), e.Revision+1), true

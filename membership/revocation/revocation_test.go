@@ -753,32 +753,36 @@ func TestACertificateOfAUser(t *testing.T) {
 	}
 }
 
-// TestACertificateOfAnAgentCountsAgain after the agent was let in again, by its name in the entry
-// or by its serial number, at servers that have the entry, too. It can be revoked again.
+// TestACertificateOfAnAgentCountsAgain after the agent was let in again, if it is the one in use and
+// the entry has the agent's name, at servers that have the entry, too. It can be revoked again.
 func TestACertificateOfAnAgentCountsAgain(t *testing.T) {
 	s := newSite(t)
-	named, bare, others, users := s.issue(t, agent("a1")), s.issue(t, agent("a1")), s.issue(t, agent("a2")), s.issue(t, pki.Request{CommonName: "a1", Usage: pki.Client})
+	inUse, stolen, bare := s.issue(t, agent("a1")), s.issue(t, agent("a1")), s.issue(t, agent("a1"))
+	others, users := s.issue(t, agent("a2")), s.issue(t, pki.Request{CommonName: "a1", Usage: pki.Client})
 	revoke := func() {
 		t.Helper()
-		for cert, name := range map[*x509.Certificate]string{named: "system:node:a1", bare: "", others: "system:node:a2", users: "a1"} {
+		for cert, name := range map[*x509.Certificate]string{inUse: "system:node:a1", stolen: "system:node:a1", bare: "", others: "system:node:a2", users: "a1"} {
 			if _, err := s.RevokeCertificate(t.Context(), SerialOf(cert), name, cert.NotAfter, "admin", ""); err != nil {
 				t.Fatal(err)
 			}
 		}
 		s.compile(t)
-		for what, cert := range map[string]*x509.Certificate{"named": named, "bare": bare, "another agent's": others, "a user's": users} {
+		for what, cert := range map[string]*x509.Certificate{"in use": inUse, "stolen": stolen, "without a name": bare, "another agent's": others, "a user's": users} {
 			s.want(t, what+", revoked", cert, false)
 		}
 	}
 	for range 2 {
 		revoke()
-		if _, err := s.Readmit(t.Context(), "a1", []string{SerialOf(bare)}, "ann", "found"); err != nil {
+		// An agent may claim the certificates of others.
+		claimed := []string{SerialOf(inUse), SerialOf(bare), SerialOf(others), SerialOf(users)}
+		if _, err := s.Readmit(t.Context(), "a1", claimed, "ann", "found"); err != nil {
 			t.Fatal(err)
 		}
 		s.compile(t)
 		s.look(t) // an entry that a server has, and the store has not, would be put back
-		s.want(t, "named, let in again", named, true)
-		s.want(t, "bare, let in again", bare, true)
+		s.want(t, "in use, let in again", inUse, true)
+		s.want(t, "stolen before, still", stolen, false)
+		s.want(t, "without a name, still", bare, false)
 		s.want(t, "another agent's, still", others, false)
 		s.want(t, "a user's, still", users, false)
 	}
