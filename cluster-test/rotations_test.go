@@ -102,7 +102,6 @@ type rotations struct {
 	versions []string        // of Secrets, before the rotation
 	kills    int
 	took     []time.Duration // rotations
-	resumed  []time.Duration // between a kill and progress
 	unsure   int             // commands that could not say how the rotation has ended
 
 	clients   rotationWork

@@ -96,7 +96,6 @@ type ResizeState struct {
 // resizing is a worker's memory of a resize.
 type resizing struct {
 	known   bool // the fields are set
-	resized bool // see Facts
 	active  bool // given, and not carried out everywhere
 	failure string
 	given   int64 // the generation whose resources were given
