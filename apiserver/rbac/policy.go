@@ -114,15 +114,21 @@ func DefaultClusterRoles() []rbacv1.ClusterRole {
 		clusterRole("system:node", NodeRules()...),
 		clusterRole("system:node-proxier", proxierRules()...),
 		clusterRole("system:kube-scheduler", schedulerRules()...),
-		clusterRole("system:volume-scheduler",
-			on("", verbs("get", "list", "watch", "patch", "update"), "persistentvolumes", "persistentvolumeclaims"),
-			on("storage.k8s.io", readVerbs, "storageclasses")),
+		clusterRole("system:volume-scheduler", volumeSchedulerRules()...),
 		clusterRole("system:kube-controller-manager", tokenRules()...),
 		clusterRole("system:kube-dns",
 			on("", verbs("list", "watch"), "endpoints", "services", "pods", "namespaces"),
 			on("discovery.k8s.io", verbs("list", "watch"), "endpointslices")),
 	}
 	return slices.Concat(roles, userRoles(), controllerClusterRoles())
+}
+
+// volumeSchedulerRules is what the scheduler may do beside its own rules: to bind claims to volumes.
+func volumeSchedulerRules() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		on("", verbs("get", "list", "watch", "patch", "update"), "persistentvolumes", "persistentvolumeclaims"),
+		on("storage.k8s.io", readVerbs, "storageclasses"),
+	}
 }
 
 // approves allows to approve requests for one signer.

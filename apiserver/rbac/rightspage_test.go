@@ -58,6 +58,7 @@ func rightsTable() string {
 		fmt.Fprintf(&b, "| %s | `%s` | %s |\n", user, role, strings.Join(rights, "; "))
 	}
 	row("system:kube-scheduler", "system:kube-scheduler", schedulerRules(), nil)
+	row("system:kube-scheduler", "system:volume-scheduler", volumeSchedulerRules(), nil)
 	row("system:kube-controller-manager", "system:kube-controller-manager", tokenRules(), nil)
 	all := controllers()
 	slices.SortFunc(all, func(a, b controller) int { return strings.Compare(a.account, b.account) })
