@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/barque/barque/apiserver/configfile"
+	"github.com/barque/barque/apiserver/secureport"
 )
 
 // TestAlikeFlags: the status compares the flags that must be the same on all servers.
@@ -18,7 +19,24 @@ func TestAlikeFlags(t *testing.T) {
 			t.Errorf("%q: %v, want %v", level, got, want)
 		}
 	}
-	o := &Options{Profile: ProfileCIS}
+	o := &Options{}
+	o.Admission.Enable, o.Admission.Disable = []string{"B", "A"}, []string{"C"}
+	o.Serving.TLS.MinVersion, o.Serving.TLS.CipherSuites = "VersionTLS13", []string{"S"}
+	o.Serving.API = secureport.NewOptions()
+	o.Serving.API.SANs, o.Serving.API.Profiling, o.Serving.API.Anonymous = []string{"api.example"}, false, false
+	if got, want := o.alike(), []configfile.State{
+		{Flag: "--anonymous-auth", Hash: "false"}, {Flag: "--disable-admission-plugins", Hash: "C"}, {Flag: "--enable-admission-plugins", Hash: "A,B"},
+		{Flag: "--profiling", Hash: "false"}, {Flag: "--tls-cipher-suites", Hash: "S"}, {Flag: "--tls-min-version", Hash: "VersionTLS13"},
+		{Flag: "--tls-san", Hash: "api.example"},
+	}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	o = &Options{}
+	o.Serving.TLS.MinVersion, o.Serving.API = "VersionTLS12", secureport.NewOptions()
+	if got := o.alike(); len(got) != 0 {
+		t.Errorf("defaults: %v", got)
+	}
+	o = &Options{Profile: ProfileCIS}
 	if got := o.alike(); !slices.Equal(got, []configfile.State{{Flag: "--profile", Hash: ProfileCIS}}) {
 		t.Errorf("%v", got)
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	"k8s.io/pod-security-admission/api"
 
@@ -58,14 +60,33 @@ func (s *server) configFiles() []clusterstatus.ConfigFile {
 	return out
 }
 
+// alikeDefaults are the defaults of flags that must be the same on all servers, where "" is none.
+var alikeDefaults = map[string]string{
+	"--pod-security-default": string(api.LevelPrivileged), "--tls-min-version": "VersionTLS12", "--profiling": "true", "--anonymous-auth": "true",
+}
+
 // alike are the flags that must be the same on all servers. A flag at its default is as none.
 func (o *Options) alike() []configfile.State {
 	states := o.Switches.Files()
 	if o.Profile != "" {
 		states = append(states, configfile.State{Flag: "--profile", Hash: o.Profile})
 	}
-	if level := o.Admission.PodSecurity; level != "" && level != string(api.LevelPrivileged) {
-		states = append(states, configfile.State{Flag: "--pod-security-default", Hash: level})
+	texts := map[string]string{"--pod-security-default": o.Admission.PodSecurity, "--tls-min-version": o.Serving.TLS.MinVersion}
+	lists := map[string][]string{
+		"--enable-admission-plugins": o.Admission.Enable, "--disable-admission-plugins": o.Admission.Disable,
+		"--tls-cipher-suites": o.Serving.TLS.CipherSuites,
+	}
+	if port := o.Serving.API; port != nil {
+		texts["--profiling"], texts["--anonymous-auth"] = strconv.FormatBool(port.Profiling), strconv.FormatBool(port.Anonymous)
+		lists["--tls-san"] = port.SANs
+	}
+	for flag, names := range lists {
+		texts[flag] = strings.Join(slices.Sorted(slices.Values(names)), ",")
+	}
+	for _, flag := range slices.Sorted(maps.Keys(texts)) {
+		if value := texts[flag]; value != "" && value != alikeDefaults[flag] {
+			states = append(states, configfile.State{Flag: flag, Hash: value})
+		}
 	}
 	return states
 }
