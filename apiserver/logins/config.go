@@ -75,8 +75,8 @@ func validate(config *apiserver.AuthenticationConfiguration, ownIssuers []string
 type generation struct {
 	tokens authenticator.Token // nil without issuers
 	health []func() error      // of each issuer
-	// anonymous authenticates requests without credentials, if the configuration mentions them; says
-	// reports that.
+	// anonymous authenticates requests without credentials, if the configuration mentions them;
+	// says reports that.
 	anonymous authenticator.Request
 	says      bool
 	end       context.CancelFunc
@@ -115,9 +115,9 @@ func newGeneration(config *apiserver.AuthenticationConfiguration, algs, ownIssue
 	return g, nil
 }
 
-// permitted are the paths that may be asked without credentials; none means all. Those of health and
-// of the version always may, as with --anonymous-auth=false: proxies look there for a server that is
-// ready, and joining machines for the version.
+// permitted are the paths that may be asked without credentials; none means all. Those of health
+// and of the version always may, as with --anonymous-auth=false: proxies look there for a server
+// that is ready, and joining machines for the version.
 func permitted(a *apiserver.AnonymousAuthConfig) []apiserver.AnonymousAuthCondition {
 	var out []apiserver.AnonymousAuthCondition
 	if a.Enabled {

@@ -287,8 +287,8 @@ func (l *Logins) Files() []configfile.State {
 	return out
 }
 
-// staticTokens reads a file of static tokens. Upstream's reader takes a file without a token, and the
-// last one of two equal tokens.
+// staticTokens reads a file of static tokens. Upstream's reader takes a file without a token, and
+// the last one of two equal tokens.
 func staticTokens(path string) (authenticator.Token, error) {
 	data, err := configfile.Read(path)
 	if err != nil {

@@ -123,7 +123,8 @@ func DefaultClusterRoles() []rbacv1.ClusterRole {
 	return slices.Concat(roles, userRoles(), controllerClusterRoles())
 }
 
-// volumeSchedulerRules is what the scheduler may do beside its own rules: to bind claims to volumes.
+// volumeSchedulerRules is what the scheduler may do beside its own rules: to bind claims to
+// volumes.
 func volumeSchedulerRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		on("", verbs("get", "list", "watch", "patch", "update"), "persistentvolumes", "persistentvolumeclaims"),

@@ -460,8 +460,9 @@ func (w *worker) adoptGroup(f Facts) {
 	}
 }
 
-// usesMore tells whether a pod uses more memory than it was given. An earlier process can have given
-// it a smaller limit, and ended before its status said so: the kernel would kill at that limit.
+// usesMore tells whether a pod uses more memory than it was given. An earlier process can have
+// given it a smaller limit, and ended before its status said so: the kernel would kill at that
+// limit.
 func (w *worker) usesMore(pod *v1.Pod) bool {
 	limits := cgroups.LimitsOf(pod)
 	if limits.Memory == 0 {

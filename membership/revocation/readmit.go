@@ -19,7 +19,8 @@ var (
 
 // Readmit takes back the revocation of an agent, for the holder of its recorded key, and those of
 // the single certificates that it has in use: with its name in the entry, and one of these serial
-// numbers. An agent whose Node was deleted, and that is not revoked yet, goes on with its next Node.
+// numbers. An agent whose Node was deleted, and that is not revoked yet, goes on with its next
+// Node.
 func (b *Book) Readmit(ctx context.Context, name string, serials []string, by, why string) (Entry, error) {
 	e, err := b.readmit(ctx, name, by, why)
 	if err != nil && !errors.Is(err, ErrNotRevoked) {

@@ -753,8 +753,8 @@ func TestACertificateOfAUser(t *testing.T) {
 	}
 }
 
-// TestACertificateOfAnAgentCountsAgain after the agent was let in again, if it is the one in use and
-// the entry has the agent's name, at servers that have the entry, too. It can be revoked again.
+// TestACertificateOfAnAgentCountsAgain after the agent was let in again, if it is the one in use
+// and the entry has the agent's name, at servers that have the entry, too. It can be revoked again.
 func TestACertificateOfAnAgentCountsAgain(t *testing.T) {
 	s := newSite(t)
 	inUse, stolen, bare := s.issue(t, agent("a1")), s.issue(t, agent("a1")), s.issue(t, agent("a1"))
