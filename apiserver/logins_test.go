@@ -130,7 +130,7 @@ func TestLogin(t *testing.T) {
 	if _, err := anonymous.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(t.Context()); err != nil {
 		t.Errorf("without credentials, where the file permits it: %v", err)
 	}
-	if _, err := anonymous.Discovery().RESTClient().Get().AbsPath("/version").DoRaw(t.Context()); !apierrors.IsUnauthorized(err) {
+	if _, err := anonymous.Discovery().RESTClient().Get().AbsPath("/api").DoRaw(t.Context()); !apierrors.IsUnauthorized(err) {
 		t.Errorf("without credentials, elsewhere: %v", err)
 	}
 }
