@@ -47,13 +47,14 @@ func (l *lab) run(ctx context.Context, which selection) ([]spec, error) {
 		return l.suite.run(ctx, which)
 	}
 	ordinary, drivers := which.apart()
-	specs, none := l.suite.run(ctx, ordinary)
-	if none != nil && (ctx.Err() != nil || !errors.Is(none, errNoSpecs)) {
-		return specs, none
+	specs, err := l.suite.run(ctx, ordinary)
+	empty := errors.Is(err, errNoSpecs) && ctx.Err() == nil
+	if err != nil && !empty {
+		return specs, err
 	}
 	more, err := l.onOneNode(ctx, drivers)
-	if errors.Is(err, errNoSpecs) {
-		err = none // an error only when neither has any
+	if errors.Is(err, errNoSpecs) && !empty {
+		err = nil // one of the two has specs
 	}
 	return merged(specs, more), err
 }

@@ -14,12 +14,18 @@ import (
 // takeUp returns the specs that interrupted runs with the same selection have come to and that did
 // not fail. Without resume it removes their reports instead.
 func takeUp(dir string, which selection, resume bool) ([]spec, error) {
+	_, drivers := which.apart()
 	if resume {
-		if err := keep(dir, which.name); err != nil {
+		kept, err := keep(dir, which.name)
+		keptDrivers, errDrivers := keep(dir, drivers.name)
+		switch err := errors.Join(err, errDrivers); {
+		case err != nil:
 			return nil, err
+		case !kept && !keptDrivers:
+			return nil, fmt.Errorf("-resume: no report of an interrupted run is in %s: run without it", dir)
 		}
 	}
-	kept, err := filepath.Glob(filepath.Join(dir, which.name+"-until-*.json"))
+	kept, err := filepath.Glob(filepath.Join(dir, which.name+"*-until-*.json"))
 	if err != nil {
 		return nil, err
 	}
@@ -50,21 +56,19 @@ func takeUp(dir string, which selection, resume bool) ([]spec, error) {
 	return out, nil
 }
 
-// keep renames the report of the last run, which the next one would replace.
-func keep(dir, name string) error {
+// keep renames the report of the last run, which the next one would replace. It reports whether
+// there is one, or one that was kept before: a run may be interrupted before its own report.
+func keep(dir, name string) (bool, error) {
 	for n := 1; ; n++ {
 		to := filepath.Join(dir, fmt.Sprintf("%s-until-%d.json", name, n))
 		if _, err := os.Stat(to); err == nil {
 			continue
 		}
 		err := os.Rename(filepath.Join(dir, name+".json"), to)
-		if errors.Is(err, fs.ErrNotExist) && n > 1 {
-			return nil // it was kept by a run that was interrupted before its own report
-		}
 		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("-resume: no report of an interrupted run is in %s: run without it", dir)
+			return n > 1, nil
 		}
-		return err
+		return err == nil, err
 	}
 }
 

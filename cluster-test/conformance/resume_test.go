@@ -58,6 +58,9 @@ func TestAnInterruptedRunIsTakenUp(t *testing.T) {
 	writeReport(t, last, map[string]string{"[sig-node] A": "skipped", "[sig-node] B": "passed", "[sig-node] C": "skipped"})
 	taken(true, "[sig-node] A", "[sig-node] B", "[sig-node] E")
 	taken(true, "[sig-node] A", "[sig-node] B", "[sig-node] E")
+	// Specs with drivers have a report of their own.
+	writeReport(t, filepath.Join(dir, "others-drivers.json"), map[string]string{"[sig-node] C": "passed", "[sig-node] G": "failed"})
+	taken(true, "[sig-node] A", "[sig-node] B", "[sig-node] C", "[sig-node] E")
 	// A run from the beginning forgets them.
 	taken(false)
 	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 0 {

@@ -3,6 +3,7 @@ package pods_test
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -197,16 +198,21 @@ type noCgroups struct {
 	step    func(string)
 }
 
-func (noCgroups) Parent(*v1.Pod) string                { return "/test" }
-func (g noCgroups) Ensure(*v1.Pod) error               { g.ensured.Add(1); g.step("group"); return nil }
-func (g noCgroups) Widen(*v1.Pod) error                { g.step("widen"); return nil }
-func (g noCgroups) MemoryUsage(*v1.Pod) (int64, error) { return g.usage.Load(), nil }
-func (noCgroups) Remove(types.UID) error               { return nil }
-func (noCgroups) Pods() ([]types.UID, error)           { return nil, nil }
-func (w *world) Pods() ([]types.UID, error)            { return nil, nil }
-func (w *world) PodDir(uid types.UID) string           { return filepath.Join(w.dir, "pods", string(uid)) }
-func (w *world) Forget(uid types.UID)                  {}
-func (w *world) Relabels(types.UID, string) bool       { return true }
+func (noCgroups) Parent(*v1.Pod) string  { return "/test" }
+func (g noCgroups) Ensure(*v1.Pod) error { g.ensured.Add(1); g.step("group"); return nil }
+func (g noCgroups) Widen(*v1.Pod) error  { g.step("widen"); return nil }
+func (g noCgroups) MemoryUsage(*v1.Pod) (int64, error) {
+	if n := g.usage.Load(); n >= 0 {
+		return n, nil
+	}
+	return 0, fs.ErrNotExist // the pod has no group
+}
+func (noCgroups) Remove(types.UID) error         { return nil }
+func (noCgroups) Pods() ([]types.UID, error)     { return nil, nil }
+func (w *world) Pods() ([]types.UID, error)      { return nil, nil }
+func (w *world) PodDir(uid types.UID) string     { return filepath.Join(w.dir, "pods", string(uid)) }
+func (w *world) Forget(uid types.UID)            {}
+func (w *world) Relabels(types.UID, string) bool { return true }
 func (w *world) SubPath(types.UID, string, string, string, int, string) (string, error) {
 	return "", errors.New("no subPath here")
 }

@@ -306,6 +306,16 @@ func TestRestartBeforeAResizeIsTold(t *testing.T) {
 		if s = w.status(pod); conditionOf(s, v1.PodResizeInProgress) != nil || !slices.Contains(w.steps, "group") {
 			t.Errorf("when it uses less: %+v, steps %q", s.Conditions, w.steps)
 		}
+		// A group that is not there is made, and has nothing to be killed.
+		pod.Status = s
+		w.stop()
+		w.usage.Store(-1)
+		w.steps = nil
+		w.start()
+		w.manager.Update(pod)
+		if s = w.status(pod); conditionOf(s, v1.PodResizeInProgress) != nil || !slices.Contains(w.steps, "group") {
+			t.Errorf("without a group: %+v, steps %q", s.Conditions, w.steps)
+		}
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -469,6 +470,9 @@ func (w *worker) usesMore(pod *v1.Pod) bool {
 		return false
 	}
 	used, err := w.m.Cgroups.MemoryUsage(pod)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false // nothing runs in a group that is not there
+	}
 	return err != nil || used > limits.Memory
 }
 

@@ -19,7 +19,8 @@ import (
 )
 
 // askAnswers asks the API of one server at its own address: another address may lead to any server.
-func askAnswers(ctx context.Context, config *rest.Config, s Server, nodes []corev1.Node, namespaces []string) (*cis.Answers, error) {
+func askAnswers(ctx context.Context, config *rest.Config, s Server, nodes []corev1.Node, namespaces []string) (
+	*cis.Answers, error) {
 	if s.Address == "" {
 		return nil, errors.New("no address of its API is known")
 	}
@@ -40,8 +41,8 @@ func askAnswers(ctx context.Context, config *rest.Config, s Server, nodes []core
 	return a, nil
 }
 
-// review asks who may do what. It ends with the first question that is not answered: a server that
-// does not answer would be waited for with each one.
+// review asks for the rights of users. It ends with the first question that is not answered: a
+// server that does not answer would be waited for with each one.
 func review(ctx context.Context, client kubernetes.Interface, nodes []corev1.Node, a *cis.Answers) error {
 	ask := func(key, user string, groups []string, r authorizationv1.ResourceAttributes) error {
 		answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
@@ -64,13 +65,13 @@ func review(ctx context.Context, client kubernetes.Interface, nodes []corev1.Nod
 			return err
 		}
 	}
-	for _, crowd := range cis.Crowds {
+	for _, broad := range cis.BroadGroups {
 		for _, requests := range [][]string{cis.ReadSecrets, cis.CreatePods} {
 			for _, request := range requests {
 				for _, namespace := range cis.ReviewNamespaces {
 					verb, resource, _ := strings.Cut(request, " ")
 					r := authorizationv1.ResourceAttributes{Verb: verb, Resource: resource, Namespace: namespace}
-					if err := ask(crowd.Request(request, namespace), crowd.User, crowd.Groups, r); err != nil {
+					if err := ask(broad.Request(request, namespace), broad.User, broad.Groups, r); err != nil {
 						return err
 					}
 				}
@@ -86,8 +87,10 @@ func dryRun(ctx context.Context, client kubernetes.Interface, namespaces []strin
 	var errs []error
 	var asking sync.WaitGroup
 	turns := make(chan struct{}, atOnce)
-	for _, namespace := range namespaces {
+	for _, namespace := range namespaces { // all before the first answer, which reads the map
 		a.Probes[namespace] = map[string]cis.Probe{}
+	}
+	for _, namespace := range namespaces {
 		for name, pod := range probes() {
 			asking.Go(func() {
 				turns <- struct{}{}

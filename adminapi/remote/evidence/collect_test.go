@@ -59,14 +59,14 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.asked.Add(1)
 		fmt.Fprintf(w, `{"kind":%q,"apiVersion":%q,"status":{"allowed":%v,"reason":"AlwaysAllow"}}`, kind, version, a.open)
 	case last == "namespaces":
-		fmt.Fprintf(w, `{"kind":%q,"apiVersion":%q,"items":[{"metadata":{"name":"default"}}]}`, kind, version)
+		fmt.Fprintf(w, `{"kind":%q,"apiVersion":%q,"items":[{"metadata":{"name":"default"}},{"metadata":{"name":"shop"}},{"metadata":{"name":"web"}}]}`, kind, version)
 	default:
 		fmt.Fprintf(w, `{"kind":%q,"apiVersion":%q}`, kind, version)
 	}
 }
 
-// TestEachServerIsAsked: the servers have different flags, so what the API answers is asked at each
-// one, whichever the objects are read from.
+// TestEachServerIsAsked: the servers have different flags, so each one is asked for its answers,
+// whichever the objects are read from.
 func TestEachServerIsAsked(t *testing.T) {
 	for _, c := range []struct {
 		name   string

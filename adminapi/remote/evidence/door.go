@@ -112,7 +112,7 @@ func shake(ctx context.Context, address string, config *tls.Config) (*handshake,
 }
 
 // isAlert reports whether the other side has refused by TLS. Any other error, such as a time-out or
-// the end of the connection, tells nothing about what it takes.
+// the end of the connection, proves nothing.
 func isAlert(err error) bool {
 	var alert *net.OpError
 	return errors.As(err, &alert) && alert.Op == "remote error"

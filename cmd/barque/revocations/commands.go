@@ -194,7 +194,11 @@ func orderOf(c *cobra.Command, file, serial string) (revocation.Order, error) {
 	if err != nil {
 		return revocation.Order{}, err
 	}
-	if certificate := certificateIn(file, data); certificate != nil {
+	certificate, err := certificateIn(file, data)
+	if err != nil {
+		return revocation.Order{}, err
+	}
+	if certificate != nil {
 		data = certificate
 	}
 	order, err := revocation.OrderFor(data)
@@ -206,21 +210,21 @@ func orderOf(c *cobra.Command, file, serial string) (revocation.Order, error) {
 
 // certificateIn returns the client certificate of the current user in a kubeconfig; nil for any
 // other text. A relative path in it begins at the kubeconfig's directory.
-func certificateIn(file string, data []byte) []byte {
+func certificateIn(file string, data []byte) ([]byte, error) {
 	config, err := clientcmd.Load(data)
 	if err != nil {
-		return nil
+		return nil, nil // another text
 	}
 	current := config.Contexts[config.CurrentContext]
 	if current == nil {
-		return nil
+		return nil, nil
 	}
 	user := config.AuthInfos[current.AuthInfo]
 	switch {
 	case user == nil:
-		return nil
+		return nil, nil
 	case len(user.ClientCertificateData) > 0 || user.ClientCertificate == "":
-		return user.ClientCertificateData
+		return user.ClientCertificateData, nil
 	}
 	path := user.ClientCertificate
 	if !filepath.IsAbs(path) {
@@ -228,9 +232,9 @@ func certificateIn(file string, data []byte) []byte {
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil // the answer is that the file has no certificate
+		return nil, fmt.Errorf("the certificate that the kubeconfig %s names: %w", file, err)
 	}
-	return text
+	return text, nil
 }
 
 // ReadmitCommand is `barque cert readmit`.

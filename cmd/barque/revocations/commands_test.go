@@ -53,7 +53,7 @@ func TestFilesOfCertificates(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{"user.crt": "", "with.kubeconfig": "", "names.kubeconfig": "", "ca.crt": "exchanged", "of-ca.kubeconfig": "exchanged",
-		"token.kubeconfig": "no PEM block", "gone.kubeconfig": "no PEM block", "none.yaml": "no PEM block"} {
+		"token.kubeconfig": "no PEM block", "gone.kubeconfig": "nobody.crt: no such file", "none.yaml": "no PEM block"} {
 		order, err := orderOf(new(cobra.Command), filepath.Join(dir, name), "")
 		if want != "" {
 			if err == nil || !strings.Contains(err.Error(), want) || errors.Is(err, revocation.ErrCA) != (want == "exchanged") {
