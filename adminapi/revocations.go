@@ -108,7 +108,7 @@ func revoke(ctx context.Context, book Revocations, order revocation.Order, by st
 }
 
 // look completes an order by the certificate in use, and returns the reason why the order would
-// shut out somebody who is to stay.
+// shut out a present member, or its own sender.
 func (u *InUse) look(r *http.Request, order *revocation.Order) (made revocation.Made, danger error) {
 	own := ownCertificate(r)
 	switch {
@@ -146,7 +146,8 @@ func ownCertificate(r *http.Request) *x509.Certificate {
 	return r.TLS.PeerCertificates[0]
 }
 
-func readmit(w http.ResponseWriter, r *http.Request, book Revocations, order revocation.Order, serials []string, by string, logger *slog.Logger) {
+func readmit(w http.ResponseWriter, r *http.Request, book Revocations, order revocation.Order, serials []string, by string,
+	logger *slog.Logger) {
 	entry, err := book.Readmit(r.Context(), order.Readmit, serials, by, order.Why)
 	switch {
 	case errors.Is(err, revocation.ErrNotRevoked):

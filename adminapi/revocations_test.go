@@ -112,8 +112,8 @@ func TestASerialNumberIsLookedUp(t *testing.T) {
 	}
 }
 
-// TestFind: certificates are found at servers and agents. Who does not answer, has no more to show
-// than its gossip, or is not known to gossip, may have any.
+// TestFind: certificates are found at servers and agents. A member that does not answer, shows its
+// credential for gossip alone, or is not known to gossip may have any.
 func TestFind(t *testing.T) {
 	ca, err := pki.NewAuthority("c1", time.Now())
 	if err != nil {
@@ -135,7 +135,7 @@ func TestFind(t *testing.T) {
 			*out.(*credentials.NodeCertificates) = of(name, "b2", "c2")
 			return nil
 		},
-		Pool: told{"a1": `[{"name":"api-client","subject":"CN=system:node:a1,O=system:nodes","serial":"d"}]`, "a2": ""}}
+		Pool: agentReports{"a1": `[{"name":"api-client","subject":"CN=system:node:a1,O=system:nodes","serial":"d"}]`, "a2": ""}}
 	for serial, want := range map[string]string{"a1": "s1", "c2": "s2", "0d": "a1"} {
 		if held, _ := s.Find(t.Context(), serial); held == nil || held.Node != want {
 			t.Errorf("%s: %+v", serial, held)
@@ -152,10 +152,10 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// told are agents with their reports; one without a report is dead.
-type told map[string]string
+// agentReports are agents with their reports; one without a report is dead.
+type agentReports map[string]string
 
-func (p told) Members() (all []gossip.Member) {
+func (p agentReports) Members() (all []gossip.Member) {
 	for name, report := range p {
 		m := gossip.Member{Name: name, Role: pki.RoleAgent, State: gossip.Alive}
 		if report == "" {
@@ -166,7 +166,7 @@ func (p told) Members() (all []gossip.Member) {
 	return all
 }
 
-func (p told) AboutOf(_ context.Context, name string) (json.RawMessage, error) {
+func (p agentReports) AboutOf(_ context.Context, name string) (json.RawMessage, error) {
 	return json.RawMessage(p[name]), nil
 }
 

@@ -99,6 +99,15 @@ func Reserve() (*Cluster, error) {
 	return c, reaper.expect(c)
 }
 
+// Watcher returns a client without a time-out: that of Client ends its watches, too.
+func (c *Cluster) Watcher() (kubernetes.Interface, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewForConfig(config)
+}
+
 // letters counts a, b … z, aa, ab …
 func letters(n int) string {
 	last := string(rune('a' + n%26))

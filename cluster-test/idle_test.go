@@ -16,8 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/barque/barque/internal/procstat"
 )
@@ -31,11 +29,7 @@ func TestIdleClusterWritesNothing(t *testing.T) {
 	s := NewSpace(t, c)
 	s.Apply(hello("idle", 3, "none"))
 	s.K("rollout", "status", "deployment/idle", "--timeout=60s")
-	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	watcher, err := kubernetes.NewForConfig(config) // c.Client has a timeout, which ends its watches, too
+	watcher, err := c.Watcher()
 	if err != nil {
 		t.Fatal(err)
 	}

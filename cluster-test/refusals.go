@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/barque/barque/devcluster"
 )
 
 // refusedMetric counts what the API refuses the controllers and the scheduler for want of a right.
@@ -25,7 +24,7 @@ func (c *Cluster) refusals(ctx context.Context) error {
 		return nil
 	}
 	servers, err := c.Servers(ctx)
-	if _, gone := os.Stat(filepath.Join(c.Dir, "dev.json")); errors.Is(gone, fs.ErrNotExist) {
+	if !devcluster.IsCluster(c.Dir) {
 		return nil // the test has taken the cluster down
 	}
 	if err != nil {

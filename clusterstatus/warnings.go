@@ -394,7 +394,9 @@ func (w *warner) ways() {
 				}
 				w.add(Critical, m.Name, m.Name, w.by.From(m.Name, "nc -zv "+to.Address+" 6444"), "server %s does not reach server %s%s: %s", m.Name, way.To, back, way.Error)
 			case *way.RTTSeconds > slowWay.Seconds():
-				w.add(Attention, m.Name, m.Name, w.by.From(m.Name, "cat /proc/net/dev")+"; errors and drops that grow there, or on the machine of "+way.To+", are of a link; without them, look at the load of the two machines and the network between", "the way from server %s to %s and back takes %s", m.Name, way.To, seconds(*way.RTTSeconds))
+				mend := w.by.From(m.Name, "cat /proc/net/dev") + "; errors and drops that grow there, or on the machine of " + way.To +
+					", are of a link; without them, look at the load of the two machines and the network between"
+				w.add(Attention, m.Name, m.Name, mend, "the way from server %s to %s and back takes %s", m.Name, way.To, seconds(*way.RTTSeconds))
 			}
 		}
 	}

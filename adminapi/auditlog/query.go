@@ -30,7 +30,10 @@ type Query struct {
 }
 
 // verbs are those of requests in the log: of objects, of other paths, and of the acts of servers.
-var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "post", "put", "head", "options", "connect"}
+var verbs = []string{
+	"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
+	"post", "put", "head", "options", "connect",
+}
 
 // Check is the error of a query that no event can meet.
 func (q Query) Check() error {

@@ -86,7 +86,7 @@ func (e *examination) unseen(kind string, why error) {
 	}
 }
 
-// look reads what a path leads to, through links. It is nil for a path that leads nowhere, and for
+// look reads the target of a path, through links. It is nil for a path that leads nowhere, and for
 // one that was looked at before as this kind: two of systemd's directories may be one.
 func (e *examination) look(kind, path string) fs.FileInfo {
 	if path == "" {
@@ -140,8 +140,8 @@ func (e *examination) glob(kind, pattern string) {
 // mostFiles bounds a directory: a node with that many leases has that many pods.
 const mostFiles = 10000
 
-// below adds the files in a directory and those below it, or one file. Links count as what they
-// lead to, since those who read the files follow them.
+// below adds the files in a directory and those below it, or one file. Links count as their
+// targets: readers of the files follow them.
 func (e *examination) below(kind, path string) {
 	n := 0
 	var visit func(path string) error

@@ -69,8 +69,8 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// TestTheTableShowsTheChange: requests of one path that differ in their query, or in what the
-// server notes of them, do not look alike.
+// TestTheTableShowsTheChange: requests of one path that differ in their query, or in the server's
+// annotations, do not look alike.
 func TestTheTableShowsTheChange(t *testing.T) {
 	event := func(uri, annotations string) json.RawMessage {
 		return json.RawMessage(fmt.Sprintf(`{"kind":"Event","verb":"post","stage":"ResponseComplete","requestURI":%q,"annotations":{%s}}`, uri, annotations))

@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/internal/answerbody"
 	"github.com/barque/barque/internal/exitcode"
 )
 
@@ -39,15 +40,13 @@ func said(data []byte, err error) error {
 	if err == nil || code == 0 {
 		return err
 	}
-	var status metav1.Status
-	text := strings.TrimSpace(string(data))
-	switch {
-	case json.Unmarshal(data, &status) == nil && status.Message != "":
-		return refusedBy(&status)
-	case text == "" || strings.HasPrefix(text, "{") || strings.HasPrefix(text, "<"):
-		return err // no sentence for people
+	switch status, text := answerbody.Reason(data); {
+	case status != nil:
+		return refusedBy(status)
+	case text != "":
+		return &RefusalError{code, text}
 	}
-	return &RefusalError{code, text}
+	return err
 }
 
 // Timeout bounds a request to the API. A live server answers sooner, even one that has just lost

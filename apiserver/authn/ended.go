@@ -13,8 +13,8 @@ import (
 	"github.com/barque/barque/internal/cutoff"
 )
 
-// revokedError is the reason why a token counts no more, before its time: not the reason why that
-// cannot be told now.
+// revokedError is the reason why a token counts no more, before its time. A failed look-up is
+// another error.
 type revokedError struct{ text string }
 
 // Error implements error.
@@ -39,7 +39,7 @@ func (n notedTokens) AuthenticateToken(ctx context.Context, token string) (*auth
 
 // Ended returns a function that judges a token of a service account which was good. It returns the
 // reason why the token counts no more: an object to which it is bound is gone, or the key that has
-// signed it. It returns nil while that cannot be told, and when the time of the token is over.
+// signed it. It returns nil after a failed look-up, and for a token whose time is over.
 func Ended(cfg Config) func(ctx context.Context, token string) error {
 	if cfg.Issuer == nil {
 		return func(context.Context, string) error { return nil }

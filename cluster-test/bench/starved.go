@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	clustertest "github.com/barque/barque/cluster-test"
 )
@@ -57,7 +56,11 @@ func measureStarved(ctx context.Context, pods, busy int) (_ []result, err error)
 	if err != nil {
 		return nil, err
 	}
-	events, err := watchPods(ctx, c)
+	watcher, err := c.Watcher()
+	if err != nil {
+		return nil, err
+	}
+	events, err := watcher.CoreV1().Pods("default").Watch(ctx, metav1.ListOptions{LabelSelector: benchLabel})
 	if err != nil {
 		return nil, err
 	}
@@ -110,20 +113,6 @@ func measureStarved(ctx context.Context, pods, busy int) (_ []result, err error)
 		seconds("longest time without a write"+what, []time.Duration{longest}),
 		{what: "terms begun" + what, unit: "terms", values: []float64{float64(after.Term - before.Term)}},
 	}, nil
-}
-
-// watchPods watches the pods for as long as the measurement takes: the time-out of the cluster's
-// own client ends its watches, too.
-func watchPods(ctx context.Context, c *clustertest.Cluster) (watch.Interface, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
-	if err != nil {
-		return nil, err
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	return client.CoreV1().Pods("default").Watch(ctx, metav1.ListOptions{LabelSelector: benchLabel})
 }
 
 // spinVariable makes a process of this command a busy one.

@@ -46,7 +46,7 @@ func TestEachServersAnswersCount(t *testing.T) {
 
 // TestFailedReviews: a refusal in spite of an error of an authorizer proves nothing.
 func TestFailedReviews(t *testing.T) {
-	for id, key := range map[string]string{"1.2.6": Stranger, "5.1.2": Crowds[1].Request("get secrets", "kube-system"), "5.1.4": Crowds[2].Request("create pods", "")} {
+	for id, key := range map[string]string{"1.2.6": Stranger, "5.1.2": BroadGroups[1].Request("get secrets", "kube-system"), "5.1.4": BroadGroups[2].Request("create pods", "")} {
 		e := hardened()
 		may(key, Answer{Problem: "webhook: no route"})(e)
 		if r := judged(e, id); r.Status != Unknown || !strings.Contains(r.Reason, "no route") {

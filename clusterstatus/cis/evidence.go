@@ -180,7 +180,7 @@ type Node struct {
 // Answers are those of one server's API. Servers may have different flags, so each one is asked.
 type Answers struct {
 	// May are the answers to reviews, by the user that they are about, or by
-	// Crowd.Request.
+	// BroadGroup.Request.
 	May map[string]Answer
 	// Probes are the answers to pods that were created as a dry run, by namespace and pod.
 	Probes map[string]map[string]Probe

@@ -49,7 +49,7 @@ func hardened() *Evidence {
 	}
 	closed := Port{State: PortClosed}
 	may := map[string]Answer{Stranger: {}, ANode: {Allowed: true}, RBACUser: {Allowed: true, Reason: "RBAC: allowed by ClusterRoleBinding"}}
-	for _, c := range Crowds {
+	for _, c := range BroadGroups {
 		for _, request := range slices.Concat(ReadSecrets, CreatePods) {
 			for _, namespace := range ReviewNamespaces {
 				may[c.Request(request, namespace)] = Answer{}
@@ -210,8 +210,8 @@ var faults = map[string]func(*Evidence){
 	"4.2.13": kubeletOf(func(c *v1beta1.KubeletConfiguration) { c.PodPidsLimit = ptr.To[int64](-1) }),
 	"4.2.14": kubeletOf(func(c *v1beta1.KubeletConfiguration) { c.SeccompDefault = nil }),
 	"4.3.1":  func(e *Evidence) { e.Nodes[0].Proxy.State = PortOpen },
-	"5.1.2":  may(Crowds[0].Request("list secrets", ""), Answer{Allowed: true, Reason: "RBAC"}),
-	"5.1.4":  may(Crowds[0].Request("create pods", ""), Answer{Allowed: true, Reason: "RBAC"}),
+	"5.1.2":  may(BroadGroups[0].Request("list secrets", ""), Answer{Allowed: true, Reason: "RBAC"}),
+	"5.1.4":  may(BroadGroups[0].Request("create pods", ""), Answer{Allowed: true, Reason: "RBAC"}),
 	"5.1.7":  func(e *Evidence) { e.Servers[0].Report.Clients["server-client"] = []string{"system:masters"} },
 	"5.2.1":  admits(ProbePrivileged),
 	"5.2.2":  admits(ProbePrivileged),

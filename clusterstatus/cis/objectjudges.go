@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Reviews are asked for these users, besides Crowds.
+// Reviews are asked for these users, besides BroadGroups.
 const (
 	Stranger = "barque:cis:stranger"
 	RBACUser = "system:kube-scheduler"

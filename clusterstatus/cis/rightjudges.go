@@ -18,33 +18,34 @@ const (
 	clusterRole = "ClusterRole"
 )
 
-// Crowd is a group with members whom nobody has chosen.
-type Crowd struct {
+// BroadGroup is a group of all users of a kind, such as all service accounts.
+type BroadGroup struct {
 	Group string
 	// User and Groups are a made-up member, for reviews.
 	User   string
 	Groups []string
 }
 
-// Crowds are these groups.
-var Crowds = []Crowd{
+// BroadGroups are these groups.
+var BroadGroups = []BroadGroup{
 	{Group: "system:authenticated", User: "barque:cis:authenticated", Groups: []string{"system:authenticated"}},
 	{Group: "system:serviceaccounts", User: "system:serviceaccount:default:barque-cis", Groups: []string{"system:serviceaccounts", "system:authenticated"}},
 	{Group: "system:unauthenticated", User: "system:anonymous", Groups: []string{"system:unauthenticated"}},
 }
 
-// crowded reports whether a subject is a crowd, or all accounts of a namespace.
-func crowded(s rbacv1.Subject) bool {
+// isBroad reports whether a subject is a broad group, or all accounts of a namespace.
+func isBroad(s rbacv1.Subject) bool {
 	switch s.Kind {
 	case rbacv1.GroupKind:
-		return strings.HasPrefix(s.Name, "system:serviceaccounts:") || slices.ContainsFunc(Crowds, func(c Crowd) bool { return c.Group == s.Name })
+		return strings.HasPrefix(s.Name, "system:serviceaccounts:") || slices.ContainsFunc(BroadGroups, func(c BroadGroup) bool { return c.Group == s.Name })
 	case rbacv1.UserKind:
 		return s.Name == "system:anonymous"
 	}
 	return false
 }
 
-// Reviews of crowds: each request, a verb and a resource, in each namespace; "" is all of them.
+// Reviews of broad groups: each request, a verb and a resource, in each namespace; "" is all of
+// them.
 var (
 	ReadSecrets      = []string{"get secrets", "list secrets", "watch secrets"}
 	CreatePods       = []string{"create pods"}
@@ -52,19 +53,20 @@ var (
 )
 
 // Request is the key of the answer to a review in Answers.May.
-func (c Crowd) Request(request, namespace string) string {
+func (c BroadGroup) Request(request, namespace string) string {
 	if namespace == "" {
 		return c.Group + ": " + request
 	}
 	return c.Group + ": " + request + " in " + namespace
 }
 
-// crowdsMay is about rights of crowds: by reviews, and by bindings for the namespaces of users.
-func crowdsMay(requests []string) func(*Evidence) Verdict {
+// broadGroupsMay is about rights of broad groups: by reviews, and by bindings for the namespaces of
+// users.
+func broadGroupsMay(requests []string) func(*Evidence) Verdict {
 	reviews := answers(func(a *Answers) Verdict {
 		var may []string
 		var doubt *Verdict
-		for _, c := range Crowds {
+		for _, c := range BroadGroups {
 			for _, request := range requests {
 				for _, namespace := range ReviewNamespaces {
 					v, key := a.review(c.Request(request, namespace))
@@ -95,7 +97,7 @@ func crowdsMay(requests []string) func(*Evidence) Verdict {
 		var found []string
 		for _, b := range o.bindings() {
 			for _, s := range b.beyond(d) {
-				if crowded(s) && anyIn(wanted, o.rules(b)) {
+				if isBroad(s) && anyIn(wanted, o.rules(b)) {
 					found = append(found, fmt.Sprintf("%s: %s", b, subject(s)))
 				}
 			}

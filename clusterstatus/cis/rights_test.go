@@ -82,13 +82,14 @@ func TestWaysToRights(t *testing.T) {
 	}
 }
 
-// TestEachCrowdIsReviewed: strangers and accounts, too, in all namespaces and in the cluster's own.
-func TestEachCrowdIsReviewed(t *testing.T) {
+// TestEachBroadGroupIsReviewed: strangers and accounts, too, in all namespaces and in the cluster's
+// own.
+func TestEachBroadGroupIsReviewed(t *testing.T) {
 	for id, requests := range map[string][]string{"5.1.2": {"get secrets", "list secrets", "watch secrets"}, "5.1.4": {"create pods"}} {
 		for _, group := range []string{"system:authenticated", "system:serviceaccounts", "system:unauthenticated"} {
 			for _, request := range requests {
 				for _, namespace := range []string{"", "kube-system"} {
-					key := Crowd{Group: group}.Request(request, namespace)
+					key := BroadGroup{Group: group}.Request(request, namespace)
 					e := hardened()
 					if _, asked := e.Servers[0].Answers.May[key]; !asked {
 						t.Errorf("%s is not asked", key)

@@ -183,13 +183,13 @@ func rights() []Row {
 	person := func(id, asks string, judge func(*Objects, *Defaults) Verdict) Row {
 		return Row{ID: id, Level: 1, Asks: asks, Looks: "bindings that give it, besides the default ones of default roles", judge: ofRoles(judge)}
 	}
-	const crowds, unbind = "reviews for made-up members of system:authenticated, system:serviceaccounts and system:unauthenticated, by each server; bindings of these groups", "delete the binding of the group"
+	const broad, unbind = "reviews for made-up members of system:authenticated, system:serviceaccounts and system:unauthenticated, by each server; bindings of these groups", "delete the binding of the group"
 	escalate, act := []string{"bind", "escalate"}, []string{"impersonate"}
 	return []Row{
 		{ID: "5.1.1", Level: 1, Asks: "cluster-admin only where needed", Looks: "subjects of bindings to it in all namespaces, besides those of the default ones", judge: ofRoles(clusterAdmins)},
-		{ID: "5.1.2", Level: 1, Asks: "few may read Secrets", Looks: crowds, Mend: unbind, judge: crowdsMay(ReadSecrets)},
+		{ID: "5.1.2", Level: 1, Asks: "few may read Secrets", Looks: broad, Mend: unbind, judge: broadGroupsMay(ReadSecrets)},
 		{ID: "5.1.3", Level: 1, Asks: "few wildcards in roles", Looks: "rules of roles, besides the default ones of default roles", judge: ofRoles(wildcards)},
-		{ID: "5.1.4", Level: 1, Asks: "few may create pods", Looks: crowds, Mend: unbind, judge: crowdsMay(CreatePods)},
+		{ID: "5.1.4", Level: 1, Asks: "few may create pods", Looks: broad, Mend: unbind, judge: broadGroupsMay(CreatePods)},
 		{ID: "5.1.5", Level: 1, Asks: "default service accounts are not used", Looks: "bindings of accounts named default, and pods that mount their tokens", judge: objects(defaultAccounts)},
 		{ID: "5.1.6", Level: 1, Asks: "tokens only where needed", Looks: "pods that mount a token of their service account", judge: objects(mountedTokens)},
 		{ID: "5.1.7", Level: 1, Asks: "nobody is in system:masters", Looks: "bindings, other subjects of the default binding to cluster-admin, the user that asks, the controllers, and the servers' certificates", Mend: "upgrade the servers; bind people to roles in place of the administrator's kubeconfig", judge: masters},

@@ -95,7 +95,10 @@ func (b *benchmarkFlags) evidence(ctx context.Context) (*cis.Evidence, error) {
 		return nil, err
 	}
 	e.Machine = agent
-	e.Defaults = &cis.Defaults{ClusterRoles: rbac.DefaultClusterRoles(), Roles: rbac.DefaultRoles(), ClusterRoleBindings: rbac.DefaultClusterRoleBindings(), RoleBindings: rbac.DefaultRoleBindings()}
+	e.Defaults = &cis.Defaults{
+		ClusterRoles: rbac.DefaultClusterRoles(), ClusterRoleBindings: rbac.DefaultClusterRoleBindings(),
+		Roles: rbac.DefaultRoles(), RoleBindings: rbac.DefaultRoleBindings(),
+	}
 	return e, nil
 }
 

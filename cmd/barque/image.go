@@ -197,7 +197,7 @@ func importOnAll(c *cobra.Command, kubeconfig string, files []string) error {
 		if err := looksLikeArchive(open); err != nil {
 			return fmt.Errorf("import %s: %w", file, err)
 		}
-		err := images.ImportOnAll(c.Context(), client.CoreV1(), open, images.Told{
+		err := images.ImportOnAll(c.Context(), client.CoreV1(), open, images.Progress{
 			Done: func(node string, names []string) {
 				for _, name := range names {
 					fmt.Fprintf(c.OutOrStdout(), "%s\t%s\n", node, name)

@@ -15,6 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/barque/barque/internal/answerbody"
 )
 
 // ImportPath is the path of a node's own server to which the tar of images is posted.
@@ -29,12 +31,13 @@ type Imported struct {
 // on the way, through one API server.
 const importsAtOnce = 4
 
-// silence is how long a node may take no byte of a tar, or of one that it has, be importing it,
-// before it is asked whether the node lives. Half of it is told.
+// silence is the time without a byte taken by a node, or without an answer of a node that has the
+// whole tar, after which the Node is looked at. After half of it the node is reported as waited
+// for.
 const silence = time.Minute
 
-// Told is told what happens, one call at a time.
-type Told struct {
+// Progress has functions that report it. They are called one at a time.
+type Progress struct {
 	Done    func(node string, images []string)
 	Waiting func(node string) // it has taken nothing for a while
 }
@@ -42,7 +45,7 @@ type Told struct {
 // ImportOnAll puts the images of a tar into the runtimes of all nodes, through the API server. Each
 // node gets what open returns. The error names the nodes that failed: the other nodes have the
 // images. A node that is not Ready gets none, and one that falls silent is given up.
-func ImportOnAll(ctx context.Context, client corev1client.CoreV1Interface, open func() (io.ReadCloser, error), tell Told) error {
+func ImportOnAll(ctx context.Context, client corev1client.CoreV1Interface, open func() (io.ReadCloser, error), report Progress) error {
 	nodes, err := client.Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list the nodes: %w", err)
@@ -66,13 +69,13 @@ func ImportOnAll(ctx context.Context, client corev1client.CoreV1Interface, open 
 		all.Go(func() {
 			places <- struct{}{}
 			defer func() { <-places }()
-			names, err := importOn(ctx, client, node.Name, open, func() { locked(func() { tell.Waiting(node.Name) }) })
+			names, err := importOn(ctx, client, node.Name, open, func() { locked(func() { report.Waiting(node.Name) }) })
 			locked(func() {
 				if err != nil {
 					failed[node.Name] = err
 					return
 				}
-				tell.Done(node.Name, names)
+				report.Done(node.Name, names)
 			})
 		})
 	}
@@ -188,8 +191,8 @@ func said(err error, body []byte) error {
 	if !errors.As(err, &status) {
 		return err
 	}
-	if words := strings.TrimSpace(string(body)); status.Status().Message == unexplained && words != "" {
-		return fmt.Errorf("the answer has status %d: %s", status.Status().Code, words)
+	if _, text := answerbody.Reason(body); status.Status().Message == unexplained && text != "" {
+		return fmt.Errorf("the answer has status %d: %s", status.Status().Code, text)
 	}
 	if status.Status().Details == nil {
 		return err

@@ -71,7 +71,7 @@ func TestImportOnAll(t *testing.T) {
 	}
 	var told []string
 	err = images.ImportOnAll(t.Context(), client.CoreV1(), func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(tar)), nil },
-		images.Told{Done: func(node string, names []string) { told = append(told, node+" "+strings.Join(names, ",")) }})
+		images.Progress{Done: func(node string, names []string) { told = append(told, node+" "+strings.Join(names, ",")) }})
 	if slices.Sort(told); !slices.Equal(told, []string{"a1 app:1", "s1 app:1,app:2"}) {
 		t.Errorf("told %v", told)
 	}
@@ -91,7 +91,7 @@ func TestImportOnAll(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := images.ImportOnAll(ctx, client.CoreV1(), nil, images.Told{}); err == nil {
+	if err := images.ImportOnAll(ctx, client.CoreV1(), nil, images.Progress{}); err == nil {
 		t.Error("no error after the end of the context")
 	}
 }

@@ -4,12 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/barque/barque/internal/answerbody"
 )
 
 // Path is the tokens at a server's API, for members of system:masters only. GET lists them as
@@ -64,11 +64,9 @@ func Delete(ctx context.Context, client rest.Interface, id string) error {
 	return err
 }
 
-// answer makes the request. client-go knows the status of a refusal alone: the server's words are
-// in the body.
+// answer makes the request. The reason of a refusal is in the body.
 func answer(ctx context.Context, what string, request *rest.Request, into any) error {
 	data, err := request.DoRaw(ctx)
-	var status metav1.Status
 	unread := json.Unmarshal(data, into)
 	switch {
 	case err == nil && unread != nil:
@@ -77,19 +75,21 @@ func answer(ctx context.Context, what string, request *rest.Request, into any) e
 		return nil
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("%s: that server is of an earlier version, which keeps tokens in Secrets; ask an upgraded server: %w", what, err)
-	case json.Unmarshal(data, &status) == nil && status.Message != "":
-		err = &apierrors.StatusError{ErrStatus: status}
-	case len(data) > 0 && data[0] != '{':
-		err = &refusal{strings.TrimSpace(string(data)), err}
+	}
+	switch status, text := answerbody.Reason(data); {
+	case status != nil:
+		err = &apierrors.StatusError{ErrStatus: *status}
+	case text != "":
+		err = &refused{text, err}
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// refusal is the server's own text for an error, of which client-go knows the status alone.
-type refusal struct {
+// refused is an error with the server's text in place of client-go's.
+type refused struct {
 	text string
 	err  error
 }
 
-func (r *refusal) Error() string { return r.text }
-func (r *refusal) Unwrap() error { return r.err }
+func (r *refused) Error() string { return r.text }
+func (r *refused) Unwrap() error { return r.err }

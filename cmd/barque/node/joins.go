@@ -80,7 +80,8 @@ func (s *server) recordedPeers(ctx context.Context) (keys map[string][]string, m
 	return recordedPeers(ctx, s.book, s.store.Members())
 }
 
-func recordedPeers(ctx context.Context, book *admissions.Book, members []raftstore.Member) (keys map[string][]string, missing []string, err error) {
+func recordedPeers(ctx context.Context, book *admissions.Book, members []raftstore.Member) (
+	keys map[string][]string, missing []string, err error) {
 	recorded, err := book.PeerKeys(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -150,7 +151,8 @@ func (s *server) current(ctx context.Context, cert *x509.Certificate) error {
 	return current(ctx, s.peers, s.book, s.store.Members(), cert)
 }
 
-func current(ctx context.Context, peers *admissions.Peers, book *admissions.Book, members []raftstore.Member, cert *x509.Certificate) error {
+func current(ctx context.Context, peers *admissions.Peers, book *admissions.Book, members []raftstore.Member,
+	cert *x509.Certificate) error {
 	id := ""
 	for _, m := range members {
 		if m.Name == cert.Subject.CommonName {
