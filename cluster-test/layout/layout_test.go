@@ -23,7 +23,7 @@ type ban struct {
 	reason string
 }
 
-var rooms = []string{"adminapi", "apiserver", "backups", "clusterstatus", "cmd", "cluster-test", "controllers", "devcluster", "examples", "internal", "kubelet", "membership", "network", "pki", "raftstore", "scheduler", "verify"}
+var rooms = []string{"adminapi", "apiserver", "backups", "clusterstatus", "cmd", "cluster-test", "controllers", "devcluster", "edge", "examples", "internal", "kubelet", "membership", "network", "pki", "raftstore", "scheduler", "verify"}
 
 var bans = []ban{
 	{from: without("cmd"), to: []string{"cmd"},
@@ -38,7 +38,7 @@ var bans = []ban{
 		reason: "the store is a product of its own: it knows keys and revisions, no Kubernetes objects and no other room"},
 	{from: []string{"raftstore"}, to: []string{"k8s.io"},
 		reason: "the store knows bytes, not objects"},
-	{from: []string{"apiserver", "controllers", "scheduler", "kubelet", "network"}, to: operator,
+	{from: []string{"apiserver", "controllers", "scheduler", "kubelet", "network", "edge"}, to: operator,
 		reason: "who serves the cluster or acts on it needs nothing that is there for operators"},
 	{from: []string{"clusterstatus"}, to: without("clusterstatus", "raftstore", "membership", "network", "pki", "internal"),
 		except: []string{"clusterstatus/ask", "clusterstatus/doctor"},
@@ -109,18 +109,20 @@ var bans = []ban{
 		reason: "it hands over to whom autopilot finds fit and election does not find silent; what a leader works on it is handed"},
 	{from: []string{"raftstore/register"}, to: slices.Concat(storeBase, storeParts, []string{"raftstore/node"}),
 		reason: "it is a user of the store like any other"},
-	{from: []string{"apiserver"}, to: []string{"controllers", "scheduler", "kubelet", "network", "membership", "pki"},
+	{from: []string{"apiserver"}, to: []string{"controllers", "scheduler", "kubelet", "network", "edge", "membership", "pki"},
 		reason: "the API server serves objects; who acts on them are its clients"},
-	{from: []string{"controllers", "scheduler", "kubelet", "network"}, to: []string{"apiserver", "raftstore"},
+	{from: []string{"controllers", "scheduler", "kubelet", "network", "edge"}, to: []string{"apiserver", "raftstore"},
 		reason: "they see the cluster only through the clients and informers that cmd hands them, as those of any cluster"},
-	{from: []string{"controllers"}, to: []string{"scheduler", "kubelet", "network", "membership", "pki"},
+	{from: []string{"controllers"}, to: []string{"scheduler", "kubelet", "network", "edge", "membership", "pki"},
 		reason: "rooms meet in the API, not in Go"},
-	{from: []string{"scheduler"}, to: []string{"controllers", "kubelet", "network", "membership", "pki"},
+	{from: []string{"scheduler"}, to: []string{"controllers", "kubelet", "network", "edge", "membership", "pki"},
 		reason: "rooms meet in the API, not in Go"},
-	{from: []string{"kubelet"}, to: []string{"controllers", "scheduler", "network", "membership", "pki"},
+	{from: []string{"kubelet"}, to: []string{"controllers", "scheduler", "network", "edge", "membership", "pki"},
 		reason: "rooms meet in the API, not in Go"},
-	{from: []string{"network"}, to: []string{"controllers", "scheduler", "kubelet", "membership", "pki"},
+	{from: []string{"network"}, to: []string{"controllers", "scheduler", "kubelet", "edge", "membership", "pki"},
 		reason: "rooms meet in the API, not in Go"},
+	{from: []string{"edge"}, to: []string{"controllers", "scheduler", "kubelet", "membership", "pki"},
+		reason: "rooms meet in the API, not in Go; of network it uses the nftables library and the families"},
 	{from: []string{"membership"}, to: without("membership", "pki", "internal"),
 		reason: "who is a peer is known before there is an API or a store; it proves itself by pki's certificates and nothing else"},
 	{from: []string{"membership/rollover"}, to: without("internal"),

@@ -30,6 +30,7 @@ var wordCeilings = map[string]wordCeiling{
 	"cmd":           plain,
 	"controllers":   plain,
 	"devcluster":    plain,
+	"edge":          plain,
 	"examples":      plain,
 	"internal":      plain,
 	"kubelet":       {pronouns: 13, tells: 8},
