@@ -32,7 +32,7 @@ type EncryptionAnswer struct {
 	Refused bool   `json:"refused,omitempty"` // nothing was changed
 	// Unfinished is set if the change was begun and continues, or may have been.
 	Unfinished bool `json:"unfinished,omitempty"`
-	NoLeader   bool `json:"noLeader,omitempty"` // none for long; nothing was changed
+	NoLeader   bool `json:"noLeader,omitempty"` // nothing was changed
 }
 
 // Resolve returns the full name of a resource that can be encrypted. It fails with a
@@ -181,7 +181,7 @@ func (a *EncryptionAnswer) judge(err error, begun bool) int {
 	case errors.As(err, &refused):
 		a.Refused = true
 		return http.StatusConflict
-	case errors.Is(err, raftstore.ErrLeaderless):
+	case hasNoLeader(err):
 		a.NoLeader = true
 	}
 	return http.StatusServiceUnavailable

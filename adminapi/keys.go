@@ -22,7 +22,7 @@ type KeysAnswer struct {
 	Refused bool   `json:"refused,omitempty"` // nothing was changed
 	// Unfinished is set if the change was begun and continues, or may have been.
 	Unfinished bool `json:"unfinished,omitempty"`
-	NoLeader   bool `json:"noLeader,omitempty"` // none for long; nothing was changed
+	NoLeader   bool `json:"noLeader,omitempty"` // nothing was changed
 }
 
 // KeysHandler serves KeysPath.
@@ -72,7 +72,7 @@ func (a *KeysAnswer) judge(err error, begun bool) int {
 	case errors.As(err, &refused):
 		a.Refused = true
 		return http.StatusConflict
-	case errors.Is(err, raftstore.ErrLeaderless):
+	case hasNoLeader(err):
 		a.NoLeader = true
 	}
 	return http.StatusServiceUnavailable

@@ -20,7 +20,9 @@ func TestKeysAnswerTellsItsEnd(t *testing.T) {
 		"not proposed":             {leaderless, false, KeysAnswer{NoLeader: true}},
 		"begun, and then unread":   {leaderless, true, KeysAnswer{Unfinished: true}},
 		"the answer was lost":      {fmt.Errorf("%w", raftstore.ErrUnknownOutcome), false, KeysAnswer{Unfinished: true}},
-		"an election is under way": {raftstore.ErrUnavailable, false, KeysAnswer{}},
+		"an election is under way": {fmt.Errorf("read the state of the gossip keys: %w", raftstore.ErrNoLeader), false, KeysAnswer{NoLeader: true}},
+		"begun, and then none":     {raftstore.ErrNoLeader, true, KeysAnswer{Unfinished: true}},
+		"a full queue":             {raftstore.ErrOverloaded, false, KeysAnswer{}},
 		"somebody was faster":      {fmt.Errorf("%w", &raftstore.ConflictError{}), false, KeysAnswer{Refused: true}},
 	} {
 		var a KeysAnswer

@@ -52,7 +52,7 @@ type MemberAnswer struct {
 	Refused    bool   `json:"refused,omitempty"` // nothing was changed
 	NoSuch     bool   `json:"noSuchServer,omitempty"`
 	Unfinished bool   `json:"unfinished,omitempty"` // begun and continuing, waiting, or of unknown outcome
-	NoLeader   bool   `json:"noLeader,omitempty"`   // none for long; nothing was changed
+	NoLeader   bool   `json:"noLeader,omitempty"`   // nothing was changed
 }
 
 // Span is a number before and after.
@@ -253,6 +253,12 @@ func byName(message string, members []raftstore.Member) string {
 	return message
 }
 
+// hasNoLeader reports whether a request found no leader, for long or in an election. It changed
+// nothing then.
+func hasNoLeader(err error) bool {
+	return errors.Is(err, raftstore.ErrLeaderless) || errors.Is(err, raftstore.ErrNoLeader)
+}
+
 // judge stores the error's meaning in the answer, and returns the HTTP status for it.
 func (a *MemberAnswer) judge(err error) int {
 	if err == nil {
@@ -273,7 +279,7 @@ func (a *MemberAnswer) judge(err error) int {
 		return http.StatusConflict
 	case errors.Is(err, raftstore.ErrUnknownOutcome):
 		a.Unfinished = true
-	case errors.Is(err, raftstore.ErrLeaderless):
+	case hasNoLeader(err):
 		a.NoLeader = true
 	}
 	return http.StatusServiceUnavailable

@@ -89,6 +89,7 @@ func TestChangeMember(t *testing.T) {
 		"not by its ID":         {"POST", "s2.y?change=remove", nil, 404, "no member", nil},
 		"refused":               {"POST", "s1?change=remove", refused, 409, "no quorum", []string{"remove s1.x"}},
 		"no leader":             {"POST", "s1?change=remove", raftstore.ErrUnavailable, 503, "unavailable", []string{"remove s1.x"}},
+		"no leader at present":  {"POST", "s1?change=remove", raftstore.ErrNoLeader, 503, `"noLeader":true`, []string{"remove s1.x"}},
 		"no leader for long":    {"POST", "s1?change=remove", &raftstore.LeaderlessError{}, 503, `"noLeader":true`, []string{"remove s1.x"}},
 		"begun, and then none":  {"POST", "s1?change=remove", fmt.Errorf("%w; then: %w", raftstore.ErrUnknownOutcome, &raftstore.LeaderlessError{}), 503, `"unfinished":true`, []string{"remove s1.x"}},
 		"recorded, and waits":   {"POST", "s2?change=remove", &raftstore.PendingError{Reason: `server "s2.y" waits`}, 202, `"error":"server s2 waits","unfinished":true`, []string{"remove s2.y"}},

@@ -1,6 +1,9 @@
 package raftstore
 
-import "github.com/barque/barque/raftstore/kv"
+import (
+	"github.com/barque/barque/raftstore/group"
+	"github.com/barque/barque/raftstore/kv"
+)
 
 // The vocabulary of the store. Each name is documented where it is declared, in package kv.
 type (
@@ -72,6 +75,9 @@ var (
 	ErrQuarantined = kv.ErrQuarantined
 	// ErrDiskFull is the ErrUnavailable of servers whose disks are full: only deletes are accepted.
 	ErrDiskFull = kv.ErrDiskFull
+	// ErrNoLeader is the ErrUnavailable of a server that knows no leader at the moment: an election
+	// may be under way.
+	ErrNoLeader = group.ErrNoLeader
 	// ErrLeaderless is the ErrUnavailable of a server that has known no leader for LeaderlessAfter.
 	ErrLeaderless = kv.ErrLeaderless
 	// ErrUnknownOutcome is returned when a transaction was proposed and its answer was lost.

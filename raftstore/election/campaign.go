@@ -64,6 +64,19 @@ func (a Answer) before(b Answer) bool {
 	return cmp.Or(cmp.Compare(a.Term, b.Term), cmp.Compare(a.Index, b.Index), cmp.Compare(a.ID, b.ID)) < 0
 }
 
+// inVain is whether a server campaigns without effect, as one sees that is asked in a term. Other
+// candidates are waited for. There are two kinds:
+//
+//   - The election of this term has brought no leader.
+//   - Raft's time-out has ended at that server while others followed the lost leader still. They
+//     have refused its pre-vote, and it waits for the time-out once more, without a new term. A
+//     server that campaigns for a question has the next term at once.
+//
+// Servers of earlier versions, which do not say their term, are waited for in the second case.
+func (a Answer) inVain(q question, term uint64) bool {
+	return a.Candidate && a.Campaign <= term && (q.Why == absent || a.Campaign != 0)
+}
+
 // campaignFor makes this server campaign if a quorum answers the question with yes, as this server
 // does, and no other one should or does.
 func (e *Elector) campaignFor(ctx context.Context, q question) {
@@ -79,10 +92,8 @@ func (e *Elector) campaignFor(ctx context.Context, q question) {
 	}
 	for _, other := range e.ask(ctx, q) {
 		// Servers that have not lost the leader yet count as well: they are about to, and would be
-		// rivals then. A candidate is waited for, except that of an election that has brought no
-		// leader.
-		inVain := other.Candidate && q.Why == absent && other.Campaign <= term
-		if other.WouldCampaign && own.before(other) && !inVain {
+		// rivals then.
+		if other.WouldCampaign && own.before(other) && !other.inVain(q, term) {
 			return
 		}
 		if other.Lost {

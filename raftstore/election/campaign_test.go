@@ -25,3 +25,29 @@ func TestEarlierVersionsUnderstandQuestions(t *testing.T) {
 		}
 	}
 }
+
+// TestCandidatesThatAreWaitedFor: a server leaves the campaign to one with a longer log. It does
+// not wait for one whose campaign comes to nothing.
+func TestCandidatesThatAreWaitedFor(t *testing.T) {
+	const term = 7 // of the server that asks
+	lost := question{Leader: "s1", Why: silent}
+	for _, c := range []struct {
+		name   string
+		answer Answer
+		q      question
+		vain   bool
+	}{
+		{"it does not campaign yet", Answer{Campaign: term}, lost, false},
+		{"it campaigns for the same question", Answer{Candidate: true, Campaign: term + 1}, lost, false},
+		{"others refuse its pre-vote: they follow the lost leader", Answer{Candidate: true, Campaign: term}, lost, true},
+		{"the same, and the leader's process is gone", Answer{Candidate: true, Campaign: term}, question{Leader: "s1", Why: gone}, true},
+		{"the same, in a version that does not say its term", Answer{Candidate: true}, lost, false},
+		{"its election has brought no leader", Answer{Candidate: true, Campaign: term}, question{Why: absent}, true},
+		{"the same, in a version that does not say its term", Answer{Candidate: true}, question{Why: absent}, true},
+		{"it campaigns after an election in vain", Answer{Candidate: true, Campaign: term + 1}, question{Why: absent}, false},
+	} {
+		if got := c.answer.inVain(c.q, term); got != c.vain {
+			t.Errorf("%s: in vain %v, want %v", c.name, got, c.vain)
+		}
+	}
+}

@@ -114,7 +114,7 @@ func (n *Node) filtered(c *consensus) raftfix.Transport {
 	t = raftfix.Lease(t, n.cfg.Timeouts.Lease, n.leaseExtension) // followers that are short of CPU answer late
 	t = n.guard.GuardTransport(t)                                // a wrong state goes nowhere
 	t = raftfix.DrainPipelines(t)                                // no message waits for an answer to be taken
-	t = raftfix.RepeatVotes(t, raftPool)                         // a broken connection is no refusal
+	t = raftfix.RepeatVotes(t, raftPool, n.awaitsVote)           // neither a broken connection nor a late answer is a refusal
 	t = raftfix.SendGate(t, n.storage.Log.Disk())                // a leader with a hanging disk sends nothing
 	t = raftfix.AwaitHeartbeats(t)                               // none is handled when the log is closed
 	return c.filter.Transport(t)                                 // messages that come late
@@ -123,6 +123,12 @@ func (n *Node) filtered(c *consensus) raftfix.Transport {
 // leaseExtension is by how much the lease of a leader is extended for a follower.
 func (n *Node) leaseExtension(id raft.ServerID) time.Duration {
 	return n.lateness.Extension(string(id))
+}
+
+// awaitsVote is for how long a candidate waits for the vote of a server. Raft's own time-out is up
+// to twice as long, by chance.
+func (n *Node) awaitsVote(id raft.ServerID) time.Duration {
+	return max(n.cfg.Timeouts.Election, n.cfg.Timeouts.Heartbeat) + n.lateness.Extension(string(id))
 }
 
 // log is Raft's log.
