@@ -353,7 +353,7 @@ func Agent(ctx context.Context, o *Options, logger *slog.Logger) (*Record, error
 	if err != nil {
 		return nil, err
 	}
-	r = &Record{Dir: o.DataDir, Phase: PhaseMember, Name: o.Name, Role: pki.RoleAgent, Cluster: grant.Cluster, Token: token.ID}
+	r = &Record{Dir: o.DataDir, Phase: PhaseMember, Name: o.Name, Role: pki.RoleAgent, Cluster: grant.Cluster, Token: token.ID, Fresh: true}
 	if o.Rejoin {
 		r.Spent = token.ID
 	}

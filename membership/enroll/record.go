@@ -106,11 +106,14 @@ type Record struct {
 	Token    string `json:"token,omitempty"`    // ID of the token by which the node was let in, or let in again
 	Spent    string `json:"spent,omitempty"`    // that, if --wipe or --rejoin was given with it
 
+	// Fresh is set on an agent from its admission until it is registered as a node.
+	Fresh bool `json:"fresh,omitempty"`
+
 	Restore  *Restore `json:"restore,omitempty"`  // the backup whose state is not in the store yet
 	Restored string   `json:"restored,omitempty"` // the backup that the cluster began with
 
 	Dir string     `json:"-"`
-	mu  sync.Mutex // guards Cluster, Missed and Format once the node runs
+	mu  sync.Mutex // guards Cluster, Missed, Fresh and Format once the node runs
 }
 
 // Servers returns the cluster's last known servers.
@@ -410,6 +413,17 @@ func (r *Record) GossipRing() keyring.Ring {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return keyring.Ring{Generation: r.Cluster.KeyGeneration, Keys: slices.Clone(r.Cluster.GossipKeys)}
+}
+
+// Registered notes that the agent is a node now.
+func (r *Record) Registered() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.Fresh {
+		return nil
+	}
+	r.Fresh = false
+	return r.Save()
 }
 
 // SetGossipRing writes other gossip keys to the disk, in a file that is its owner's alone.

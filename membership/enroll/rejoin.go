@@ -85,7 +85,7 @@ func (p *rejoinPlan) replace(o *Options) (r *Record, err error) {
 		r = &Record{Dir: o.DataDir, Phase: PhaseWiping, Name: o.Name, Role: pki.RoleServer, Cluster: p.Server.Cluster}
 		err = saveGrant(o, *p.Server)
 	case p.Agent != nil:
-		r = &Record{Dir: o.DataDir, Phase: PhaseMember, Name: o.Name, Role: pki.RoleAgent, Cluster: p.Agent.Cluster}
+		r = &Record{Dir: o.DataDir, Phase: PhaseMember, Name: o.Name, Role: pki.RoleAgent, Cluster: p.Agent.Cluster, Fresh: true}
 		err = errors.Join(credentials.SaveCertificates(o.DataDir, p.Agent.Certificates), credentials.WriteCA(o.DataDir, p.Agent.Cluster.CA))
 	default:
 		return nil, fmt.Errorf("%s is damaged: join again", RejoinPath(o.DataDir))

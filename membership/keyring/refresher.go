@@ -18,7 +18,10 @@ type RefresherConfig struct {
 	Changed func() <-chan struct{}
 	// Fetch asks servers for their keys until one has that generation, or a higher one. It fails
 	// with ErrBarred when they say that this member does not belong to the cluster any more.
-	Fetch  func(ctx context.Context, generation uint64) (Ring, error)
+	Fetch func(ctx context.Context, generation uint64) (Ring, error)
+	// Fresh is set for a node that has its keys from its admission and is not registered yet. No
+	// server gives it keys before, and each question would be audited as a refusal.
+	Fresh  bool
 	Logger *slog.Logger
 }
 
@@ -27,8 +30,8 @@ var ErrBarred = errors.New("this node gets no gossip keys")
 
 // Refresher gets the newest keys from a server when this member may not have them:
 //
-//   - when it starts: it may have been away during a rotation, and nobody would understand it in
-//     the pool;
+//   - when it starts, unless its keys are fresh: it may have been away during a rotation, and nobody
+//     would understand it in the pool;
 //   - when a server shows a higher generation;
 //   - while it sees no server in the pool: they may speak with a key that it does not have.
 //
@@ -45,8 +48,7 @@ const (
 	// spreadOver keeps the members of a large pool from asking at the same moment.
 	spreadOver = 500 * time.Millisecond
 	// minRetry is after how long a question is repeated that was not answered; that grows to
-	// maxRetry, and to barredRetry when the answer is no: an agent that has just joined is no node
-	// yet.
+	// maxRetry, and to barredRetry when the answer is no.
 	minRetry, maxRetry, barredRetry = time.Second, 15 * time.Second, time.Minute
 )
 
@@ -56,6 +58,9 @@ func (r *Refresher) Run(ctx context.Context) error {
 	// next is when the next question may be asked, unless a server shows a higher generation than
 	// known.
 	started, retry, next, known := true, minRetry, time.Time{}, uint64(0)
+	if c.Fresh {
+		started, next, known = false, time.Now().Add(lonely), c.Own.Ring().Generation
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

@@ -42,11 +42,17 @@ func ringOf(generation uint64) Ring {
 }
 
 func inBubble(t *testing.T, f func(t *testing.T, a *asked)) {
+	t.Helper()
+	inBubbleOf(t, false, f)
+}
+
+func inBubbleOf(t *testing.T, fresh bool, f func(t *testing.T, a *asked)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		a := &asked{began: time.Now(), changed: make(chan struct{}), anyServer: true, answer: ringOf(0)}
 		none := func(Ring) error { return nil }
 		a.own = NewOwn(ringOf(0), none, none)
-		r := NewRefresher(RefresherConfig{Own: a.own, Logger: slog.New(slog.DiscardHandler),
+		r := NewRefresher(RefresherConfig{Own: a.own, Fresh: fresh, Logger: slog.New(slog.DiscardHandler),
 			Seen: func() (uint64, bool) {
 				a.mu.Lock()
 				defer a.mu.Unlock()
@@ -102,6 +108,37 @@ func TestAMemberAsksAtItsStartAndThenOnlyWithAReason(t *testing.T) {
 			t.Fatalf("%d questions", n)
 		}
 	})
+}
+
+// A node that was admitted a moment ago has the newest keys, and may not ask for others before it is
+// registered.
+func TestAFreshMemberAsksOnlyWithAReason(t *testing.T) {
+	for name, c := range map[string]struct {
+		seen      uint64
+		anyServer bool
+		at        []time.Duration
+	}{
+		"it sees servers":               {0, true, nil},
+		"it sees newer keys":            {3, true, []time.Duration{0}},
+		"it sees no server for a while": {0, false, []time.Duration{lonely, 2 * lonely}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubbleOf(t, true, func(t *testing.T, a *asked) {
+				a.set(func(a *asked) { a.seen, a.anyServer, a.answer = c.seen, c.anyServer, ringOf(c.seen) })
+				after(2*lonely + 5*time.Second)
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				if len(a.at) != len(c.at) {
+					t.Fatalf("questions at %s, want at %s", a.at, c.at)
+				}
+				for i, want := range c.at {
+					if a.at[i] < want || a.at[i] > want+time.Second {
+						t.Errorf("question at %s, want at %s", a.at[i], want)
+					}
+				}
+			})
+		})
+	}
 }
 
 func TestAMemberThatSeesNoServerAsks(t *testing.T) {

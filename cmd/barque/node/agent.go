@@ -113,7 +113,7 @@ func (a *agent) startGossip(ctx context.Context) (err error) {
 	if err := a.stack.Start(ctx, lifecycle.Component{Name: "certificates", Run: a.ids.Run(a.pool)}); err != nil {
 		return err
 	}
-	refresher := credentials.NewRefresher(o.Name, a.pool, credentials.NewRing(a.record, a.pool), a.fetchKeys, keyring.RefresherConfig{Logger: a.logger.With("part", "gossip")})
+	refresher := credentials.NewRefresher(o.Name, a.pool, credentials.NewRing(a.record, a.pool), a.fetchKeys, keyring.RefresherConfig{Fresh: a.record.Fresh, Logger: a.logger.With("part", "gossip")})
 	return a.stack.Start(ctx, lifecycle.Component{Name: "gossip", Run: func(ctx context.Context) error {
 		return lifecycle.All(ctx, a.pool.Run, refresher.Run, func(ctx context.Context) error {
 			return a.ids.FollowRevoked(ctx, a.pool, a.revoked, a.health.LockedOut, a.logger.With("part", "revocations"))
@@ -210,6 +210,9 @@ func (a *agent) startNode(ctx context.Context) error {
 	return a.stack.Start(ctx, lifecycle.Component{Name: "service state", Run: func(ctx context.Context) error {
 		select {
 		case <-w.registered:
+			if err := a.record.Registered(); err != nil {
+				a.logger.Warn("cannot note that this agent is registered: it may see newer gossip keys some seconds later at its next start", "err", err)
+			}
 			a.options.State.Ready(fmt.Sprintf("node %s is registered in cluster %s", a.options.Name, a.cluster))
 			<-ctx.Done()
 		case <-ctx.Done():

@@ -168,6 +168,30 @@ func TestAnAgentJoinsABusyServer(t *testing.T) {
 	}
 }
 
+// An agent that starts again before it is registered, as for its cluster's profile, still has to wait
+// for that before a server gives it keys.
+func TestAnAgentIsFreshUntilItIsRegistered(t *testing.T) {
+	h := newHost(t)
+	o := options(t, "a1")
+	o.Join, o.Token = "https://"+h.addr.String(), h.token.String()
+	for _, start := range []string{"it joins", "it starts again"} {
+		r, err := enlistAgent(t.Context(), o, quiet())
+		if err != nil || !r.Fresh {
+			t.Fatalf("%s: %+v, %v; want it fresh", start, r, err)
+		}
+	}
+	r, err := enroll.Load(o.DataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Registered(); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = enlistAgent(t.Context(), o, quiet()); err != nil || r.Fresh {
+		t.Errorf("registered: %+v, %v", r, err)
+	}
+}
+
 // An agent whose keys were removed joins again with others.
 func TestAnAgentJoinsAgainWithOtherKeys(t *testing.T) {
 	h := newHost(t)
