@@ -3,8 +3,9 @@ package devcluster
 import (
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
+
+	"github.com/barque/barque/internal/terminal"
 )
 
 // DefaultDir is where a cluster's files are when no --dir says otherwise.
@@ -27,24 +28,11 @@ func CommandLine(dir string, args ...string) string {
 		}
 		line = append(line[:at:at], append([]string{"--dir", short}, line[at:]...)...)
 	}
-	for i := range line {
-		line[i] = quoted(line[i])
-	}
-	return strings.Join(line, " ")
+	return terminal.Command(line...)
 }
 
 // command is CommandLine for this cluster.
 func (p *Plan) command(args ...string) string { return CommandLine(p.Dir, args...) }
-
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./…-]+$`)
-
-// quoted is the word as a shell takes it for one.
-func quoted(word string) string {
-	if plainWord.MatchString(word) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-}
 
 // FromHere returns a path relative to the working directory, if the path is below it.
 func FromHere(path string) string {

@@ -85,7 +85,7 @@ func ReadExternal(chainFile, keyFile string, now time.Time) (*External, error) {
 		return nil, err
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return nil, unfit("%s, which has the CA's key, can be used by others than its owner (mode %04o): run chmod 600 on it, and make another CA if others may have read it", keyFile, mode)
+		return nil, unfit("%s, which has the CA's key, can be used by others than its owner (mode %04o): run 'chmod 600 %[1]s', and make another CA if others may have read it", keyFile, mode)
 	}
 	keyPEM, err := os.ReadFile(keyFile)
 	if err != nil {

@@ -1,10 +1,13 @@
 package cis
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/barque/barque/internal/terminal"
 )
 
 // Version is the benchmark's.
@@ -27,6 +30,9 @@ type Verdict struct {
 	Status Status `json:"status"`
 	// Reason is the evidence in a few words.
 	Reason string `json:"reason,omitempty"`
+
+	// mend is a command for the evidence; "" is the row's remedy.
+	mend string
 }
 
 // Scope is what a row is about, and so the evidence that it needs.
@@ -61,7 +67,7 @@ type Result struct {
 	Level int    `json:"level"`
 	Asks  string `json:"asks"`
 	Verdict
-	// Mend is set on failures.
+	// Mend is set on failures. It is a command for each machine, in lines, where files are wrong.
 	Mend string `json:"mend,omitempty"`
 }
 
@@ -82,7 +88,7 @@ func Judge(e *Evidence, has func(flag string) bool) *Report {
 		}
 		result := Result{ID: row.ID, Level: row.Level, Asks: row.Asks, Verdict: row.judge(e)}
 		if result.Status == Fail {
-			result.Mend = row.Mends(has)
+			result.Mend = cmp.Or(result.mend, row.Mends(has))
 		}
 		r.Counts[result.Status]++
 		r.Rows = append(r.Rows, result)
@@ -123,8 +129,8 @@ func (r *Report) Write(w io.Writer) error {
 	fmt.Fprintln(w, "ROW\tLEVEL\tRESULT\tASKED\tFOUND")
 	for _, row := range r.Rows {
 		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\n", row.ID, row.Level, row.Status, row.Asks, row.Reason)
-		if row.Mend != "" {
-			fmt.Fprintf(w, "\t\t\t\t→ %s\n", row.Mend)
+		for line := range strings.Lines(row.Mend) {
+			fmt.Fprintf(w, "\t\t\t\t→ %s\n", strings.TrimSuffix(line, "\n"))
 		}
 	}
 	_, err := fmt.Fprintf(w, "\n%s: %s\n", r.Benchmark, r.Summary())
@@ -133,14 +139,20 @@ func (r *Report) Write(w io.Writer) error {
 
 // The verdicts of judges.
 
-func pass(format string, args ...any) Verdict { return Verdict{Pass, fmt.Sprintf(format, args...)} }
-func fail(format string, args ...any) Verdict { return Verdict{Fail, fmt.Sprintf(format, args...)} }
-func none(format string, args ...any) Verdict {
-	return Verdict{NotApplicable, fmt.Sprintf(format, args...)}
+func pass(format string, args ...any) Verdict {
+	return Verdict{Status: Pass, Reason: fmt.Sprintf(format, args...)}
 }
-func person(format string, args ...any) Verdict { return Verdict{Person, fmt.Sprintf(format, args...)} }
+func fail(format string, args ...any) Verdict {
+	return Verdict{Status: Fail, Reason: fmt.Sprintf(format, args...)}
+}
+func none(format string, args ...any) Verdict {
+	return Verdict{Status: NotApplicable, Reason: fmt.Sprintf(format, args...)}
+}
+func person(format string, args ...any) Verdict {
+	return Verdict{Status: Person, Reason: fmt.Sprintf(format, args...)}
+}
 func unknown(format string, args ...any) Verdict {
-	return Verdict{Unknown, fmt.Sprintf(format, args...)}
+	return Verdict{Status: Unknown, Reason: fmt.Sprintf(format, args...)}
 }
 
 // worst are the results that verdicts can be joined to, the worst first.
@@ -152,21 +164,42 @@ func all(names []string, verdicts []Verdict) Verdict {
 		return unknown("no server or node was asked")
 	}
 	for _, status := range worst {
-		var found []string
+		var found, mend []string
+		byCommand := true // each of them is mended by a command of its own
 		for i, v := range verdicts {
-			if v.Status == status && !slices.Contains(found, v.Reason) {
-				if len(verdicts) > 1 && status != Pass && status != NotApplicable {
-					found = append(found, names[i]+": "+v.Reason)
-				} else {
-					found = append(found, v.Reason)
-				}
+			if v.Status != status {
+				continue
+			}
+			many := len(verdicts) > 1
+			if byCommand = byCommand && v.mend != ""; byCommand {
+				mend = append(mend, on(names[i], many, v.mend))
+			}
+			reason := v.Reason
+			if many && status != Pass && status != NotApplicable {
+				reason = names[i] + ": " + reason
+			}
+			if !slices.Contains(found, reason) {
+				found = append(found, reason)
 			}
 		}
-		if found != nil {
-			return Verdict{status, some(found)}
+		if found == nil {
+			continue
 		}
+		joined := Verdict{Status: status, Reason: some(found)}
+		if byCommand {
+			joined.mend = strings.Join(mend, "\n")
+		}
+		return joined
 	}
 	return Verdict{}
+}
+
+// on adds the machine of a command, in a form that may be pasted along.
+func on(machine string, oneOfMany bool, command string) string {
+	if oneOfMany {
+		command += " # on " + machine
+	}
+	return command
 }
 
 // listed bounds the lists in reasons.
@@ -295,10 +328,16 @@ func (e *Evidence) machines() []Machine {
 	return out
 }
 
+// rule is what files have to be like.
+type rule struct {
+	wrong func(File) string // why a file is not; "" where it is
+	mend  []string          // the command to which the paths of wrong files are added
+}
+
 // files judges the files of some kinds on every examined machine.
-func files(kinds []string, absent string, bad func(File) string) func(*Evidence) Verdict {
+func files(kinds []string, absent string, by rule) func(*Evidence) Verdict {
 	return func(e *Evidence) Verdict {
-		var silent, wrong []string
+		var silent, wrong, mend []string
 		for i := range e.Servers {
 			if s := &e.Servers[i]; s.Report == nil {
 				silent = append(silent, s.Name+": "+s.Silent)
@@ -311,19 +350,24 @@ func files(kinds []string, absent string, bad func(File) string) func(*Evidence)
 					silent = append(silent, m.Name+": "+why)
 				}
 			}
+			command := by.mend
 			for _, f := range m.Files {
 				if !slices.Contains(kinds, f.Kind) {
 					continue
 				}
 				n++
-				if why := bad(f); why != "" {
-					wrong = append(wrong, m.Name+":"+f.Path+" "+why)
+				if why := by.wrong(f); why != "" {
+					wrong, command = append(wrong, m.Name+":"+f.Path+" "+why), append(slices.Clip(command), f.Path)
 				}
 			}
+			if len(command) == len(by.mend) {
+				continue
+			}
+			mend = append(mend, on(m.Name, len(machines) > 1, terminal.Command(command...)))
 		}
 		switch {
 		case wrong != nil:
-			return fail("%s", some(wrong))
+			return Verdict{Status: Fail, Reason: some(wrong), mend: strings.Join(mend, "\n")}
 		case silent != nil:
 			return unknown("%s", some(silent))
 		case len(machines) == 0:
@@ -355,19 +399,19 @@ func ofNodes(judge func(*Evidence) Verdict) func(*Evidence) Verdict {
 }
 
 // within finds modes with more rights than allowed.
-func within(allowed uint32) func(File) string {
-	return func(f File) string {
+func within(allowed uint32) rule {
+	return rule{func(f File) string {
 		if uint32(f.Mode.Perm())&^allowed == 0 {
 			return ""
 		}
 		return fmt.Sprintf("has mode %04o", f.Mode.Perm())
-	}
+	}, []string{"chmod", fmt.Sprintf("%o", allowed)}}
 }
 
 // roots finds other owners than root.
-func roots(f File) string {
+var roots = rule{func(f File) string {
 	if f.UID == 0 && f.GID == 0 {
 		return ""
 	}
 	return fmt.Sprintf("belongs to %d:%d", f.UID, f.GID)
-}
+}, []string{"chown", "root:root"}}

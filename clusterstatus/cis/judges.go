@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/barque/barque/internal/terminal"
 )
 
 func number(n int) string { return strconv.Itoa(n) }
@@ -18,12 +20,12 @@ func after(prefix, id string) int {
 
 // otherKubeconfigs finds kubeconfigs besides the administrator's.
 func otherKubeconfigs(e *Evidence) Verdict {
-	v := files([]string{KindKubeconfig}, "there is none", func(f File) string {
+	v := files([]string{KindKubeconfig}, "there is none", rule{func(f File) string {
 		if strings.HasSuffix(f.Path, "/admin.kubeconfig") {
 			return ""
 		}
 		return "is not the administrator's"
-	})(e)
+	}, []string{"rm", "-i"}})(e)
 	if v.Status == Pass {
 		return none("there is none")
 	}
@@ -247,8 +249,8 @@ func accountKey(s *Server) Verdict {
 	}
 	for _, f := range s.Report.Machine.Files {
 		if f.Kind == KindKey && strings.HasSuffix(f.Path, "/service-account.key") {
-			if why := within(0o600)(f); why != "" {
-				return fail("%s %s", f.Path, why)
+			if is := within(0o600); is.wrong(f) != "" {
+				return Verdict{Status: Fail, Reason: f.Path + " " + is.wrong(f), mend: terminal.Command(append(is.mend, f.Path)...)}
 			}
 			return pass("%s", f.Path)
 		}

@@ -175,7 +175,7 @@ func ownClients(r *ServerReport) Verdict {
 func masters(e *Evidence) Verdict {
 	return both(reports(func(r *ServerReport) Verdict {
 		if v := controllersAccounts(r); v.Status != Pass {
-			return Verdict{v.Status, "the controllers: " + v.Reason}
+			return Verdict{Status: v.Status, Reason: "the controllers: " + v.Reason}
 		}
 		return ownClients(r)
 	}), ofRoles(boundMasters))(e)

@@ -20,9 +20,9 @@ const (
 	noConfig    = "the scheduler and the controllers are in the server's process: they have no kubeconfig"
 	workload    = "objects of users"
 	restricted  = "the profile enforces baseline; restricted refuses most images from registries"
-	chmodUnit   = "chmod 600 the file; units that this version writes have the mode"
-	chown       = "chown root:root the file"
-	chmod       = "chmod 600 the file"
+	chmodUnit   = "chmod 600 FILE; units that this version writes have the mode"
+	chown       = "chown root:root FILE"
+	chmod       = "chmod 600 FILE"
 	profile     = "barque server --profile cis"
 	strongSuite = "TLS 1.3, and of TLS 1.2 suites with ECDHE and GCM or ChaCha20 only"
 )
@@ -36,7 +36,7 @@ func controlPlaneFiles() []Row {
 			Row{ID: "1.1." + number(2*i+1), Level: 1, Asks: "manifest of the " + part + ": 600 or stricter", Looks: oneProcess + "; " + unitFiles, Mend: chmodUnit, judge: files(units, noUnit, within(0o600))},
 			Row{ID: "1.1." + number(2*i+2), Level: 1, Asks: "manifest of the " + part + ": owned by root", Looks: oneProcess + "; " + unitFiles, Mend: chown, judge: files(units, noUnit, roots)})
 	}
-	noOther := Row{Level: 1, Looks: noConfig, Mend: "remove the kubeconfig", judge: otherKubeconfigs}
+	noOther := Row{Level: 1, Looks: noConfig, Mend: "rm -i FILE", judge: otherKubeconfigs}
 	for i, what := range []string{"kubeconfig of the scheduler: 600 or stricter", "kubeconfig of the scheduler: owned by root", "kubeconfig of the controller manager: 600 or stricter", "kubeconfig of the controller manager: owned by root"} {
 		row := noOther
 		row.ID, row.Asks = "1.1."+number(15+i), what
@@ -51,7 +51,7 @@ func controlPlaneFiles() []Row {
 		Row{ID: "1.1.13", Level: 1, Asks: "kubeconfig of the administrator: 600 or stricter", Looks: "DATA-DIR/admin.kubeconfig", Mend: chmod, judge: files([]string{KindKubeconfig}, "there is none", within(0o600))},
 		Row{ID: "1.1.14", Level: 1, Asks: "kubeconfig of the administrator: owned by root", Looks: "DATA-DIR/admin.kubeconfig", Mend: chown, judge: files([]string{KindKubeconfig}, "there is none", roots)},
 		Row{ID: "1.1.19", Level: 1, Asks: "directory of certificates and keys: owned by root", Looks: "DATA-DIR/pki", Mend: "chown -R root:root DATA-DIR/pki", judge: files(pki, "there is none", roots)},
-		Row{ID: "1.1.20", Level: 1, Asks: "certificates: 644 or stricter", Looks: "DATA-DIR/pki/*.crt", Mend: "chmod 644 the file", judge: files([]string{KindCert, KindCA}, "there is none", within(0o644))},
+		Row{ID: "1.1.20", Level: 1, Asks: "certificates: 644 or stricter", Looks: "DATA-DIR/pki/*.crt", Mend: "chmod 644 FILE", judge: files([]string{KindCert, KindCA}, "there is none", within(0o644))},
 		Row{ID: "1.1.21", Level: 1, Asks: "private keys: 600", Looks: "*.key in DATA-DIR and DATA-DIR/pki, the data keys there, and node.json with the keys of gossip", Mend: chmod, judge: files([]string{KindKey, KindRecord}, "there is none", within(0o600))})
 	slices.SortStableFunc(rows, func(a, b Row) int { return after("1.1.", a.ID) - after("1.1.", b.ID) })
 	return rows
@@ -140,7 +140,7 @@ func logins() []Row {
 
 // nodeFiles are 4.1.
 func nodeFiles() []Row {
-	proxy := Row{Level: 1, Looks: "the proxy of Services is in the node's process: it has no kubeconfig", Mend: "remove the kubeconfig", judge: ofNodes(otherKubeconfigs), Scope: OfMachine}
+	proxy := Row{Level: 1, Looks: "the proxy of Services is in the node's process: it has no kubeconfig", Mend: "rm -i FILE", judge: ofNodes(otherKubeconfigs), Scope: OfMachine}
 	mode, owner := proxy, proxy
 	mode.ID, mode.Asks = "4.1.3", "kubeconfig of the proxy: 600 or stricter"
 	owner.ID, owner.Asks = "4.1.4", "kubeconfig of the proxy: owned by root"
@@ -150,7 +150,7 @@ func nodeFiles() []Row {
 		mode, owner,
 		{ID: "4.1.5", Level: 1, Asks: "kubeconfig of the kubelet: 600 or stricter", Looks: "it has none; its keys in DATA-DIR and DATA-DIR/pki, and node.json", Mend: chmod, Scope: OfMachine, judge: ofNodes(files([]string{KindKey, KindRecord}, "there is none", within(0o600)))},
 		{ID: "4.1.6", Level: 1, Asks: "kubeconfig of the kubelet: owned by root", Looks: "the same files", Mend: chown, Scope: OfMachine, judge: ofNodes(files([]string{KindKey, KindRecord}, "there is none", roots))},
-		{ID: "4.1.7", Level: 1, Asks: "the CA of clients: 644 or stricter", Looks: "DATA-DIR/pki/ca.crt", Mend: "chmod 644 the file", Scope: OfMachine, judge: ofNodes(files([]string{KindCA}, "there is none", within(0o644)))},
+		{ID: "4.1.7", Level: 1, Asks: "the CA of clients: 644 or stricter", Looks: "DATA-DIR/pki/ca.crt", Mend: "chmod 644 FILE", Scope: OfMachine, judge: ofNodes(files([]string{KindCA}, "there is none", within(0o644)))},
 		{ID: "4.1.8", Level: 1, Asks: "the CA of clients: owned by root", Looks: "DATA-DIR/pki/ca.crt", Mend: chown, Scope: OfMachine, judge: ofNodes(files([]string{KindCA}, "there is none", roots))},
 		{ID: "4.1.9", Level: 1, Asks: "configuration of the kubelet: 600 or stricter", Looks: "the files of --kubelet-config and --kubelet-config-dir, through links", Mend: chmod, Scope: OfMachine, judge: ofNodes(files([]string{KindKubelet}, "no kubelet that was looked at has a configuration file", within(0o600)))},
 		{ID: "4.1.10", Level: 1, Asks: "configuration of the kubelet: owned by root", Looks: "the same files", Mend: chown, Scope: OfMachine, judge: ofNodes(files([]string{KindKubelet}, "no kubelet that was looked at has a configuration file", roots))},

@@ -1,6 +1,10 @@
 package terminal
 
-import "fmt"
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
 
 // Plural writes a number with its noun.
 func Plural(n int, one, many string) string {
@@ -30,4 +34,17 @@ func Bytes(n int64) string {
 		return fmt.Sprintf("%.1f MiB", float64(n)/unit/unit)
 	}
 	return fmt.Sprintf("%.1f GiB", float64(n)/unit/unit/unit)
+}
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./…-]+$`)
+
+// Command is a command line that a shell takes for these words.
+func Command(words ...string) string {
+	line := make([]string, len(words))
+	for i, word := range words {
+		if line[i] = word; !plainWord.MatchString(word) {
+			line[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(line, " ")
 }
