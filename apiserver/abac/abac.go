@@ -15,6 +15,8 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/barque/barque/apiserver/configfile"
 )
 
 const (
@@ -78,7 +80,7 @@ func parse(data []byte) ([]spec, error) {
 		d := json.NewDecoder(bytes.NewReader(line))
 		d.DisallowUnknownFields() // a typing error must not widen a policy
 		if err := d.Decode(&p); err != nil {
-			return nil, fmt.Errorf("line %d: %w", n, err)
+			return nil, fmt.Errorf("line %d: want a policy in JSON: %w", n, configfile.Plain(err))
 		}
 		switch {
 		case d.More():
@@ -90,11 +92,11 @@ func parse(data []byte) ([]spec, error) {
 		}
 		out = append(out, p.Spec)
 	}
-	if err := lines.Err(); err != nil {
-		return nil, err
+	if lines.Err() != nil {
+		return nil, fmt.Errorf("it has a line of more than %d bytes: want one policy in each line", maxLine)
 	}
 	if len(out) == 0 {
-		return nil, errors.New("it has no policy")
+		return nil, errors.New("it has no policy: want one in JSON in each line")
 	}
 	return out, nil
 }

@@ -10,6 +10,12 @@ import (
 	"github.com/barque/barque/apiserver/configfile"
 )
 
+// The flags that name files.
+const (
+	policyFlag  = "--audit-policy-file"
+	webhookFlag = "--audit-webhook-config-file"
+)
+
 // Off is the value of --audit-log-path for no file.
 const Off = "none"
 
@@ -98,13 +104,13 @@ func (o *Options) Check() error {
 		return fmt.Errorf("--audit-…: %w", errors.Join(wrong...))
 	}
 	if _, err := readPolicy(o.PolicyFile); err != nil {
-		return fmt.Errorf("--audit-policy-file: %w", err)
+		return err
 	}
 	if o.WebhookOptions.ConfigFile == "" {
 		return nil
 	}
 	if _, err := configfile.Webhook(o.WebhookOptions.ConfigFile); err != nil {
-		return fmt.Errorf("--audit-webhook-config-file: %w", err)
+		return fmt.Errorf("%s %w", webhookFlag, err)
 	}
 	return nil
 }

@@ -4,14 +4,14 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"os"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/apiserver/pkg/apis/audit/validation"
 	"k8s.io/apiserver/pkg/audit"
+
+	"github.com/barque/barque/apiserver/configfile"
 )
 
 // DefaultPolicy is the policy without a policy file: who changed what, and who read Secrets.
@@ -23,32 +23,33 @@ var DefaultPolicy string
 // more requests than its author wants.
 var strict = serializer.NewCodecFactory(audit.Scheme, serializer.EnableStrict).UniversalDecoder()
 
-// readPolicy reads the policy in a file, or the default one for "".
+// policyKind is the kind of a policy's file.
+var policyKind = configfile.Kind{Name: "Policy", APIVersions: []string{auditv1.SchemeGroupVersion.String()}}
+
+// readPolicy reads the policy in a file, or the default one for "". An error begins with the flag.
 func readPolicy(path string) (*auditinternal.Policy, error) {
 	if path == "" {
 		return parsePolicy([]byte(DefaultPolicy))
 	}
-	data, err := os.ReadFile(path)
+	data, err := configfile.Read(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the audit policy: %w", err)
+		return nil, fmt.Errorf("%s %w", policyFlag, err)
 	}
 	policy, err := parsePolicy(data)
 	if err != nil {
-		return nil, fmt.Errorf("audit policy %s: %w", path, err)
+		return nil, fmt.Errorf("%s %s: %w", policyFlag, path, err)
 	}
 	return policy, nil
 }
 
 // parsePolicy returns an error that names the field.
 func parsePolicy(data []byte) (*auditinternal.Policy, error) {
-	policy := new(auditinternal.Policy)
-	_, kind, err := strict.Decode(data, nil, policy)
-	if err != nil {
+	if err := policyKind.Check(data); err != nil {
 		return nil, err
 	}
-	if want := (schema.GroupVersionKind{Group: auditv1.GroupName, Version: auditv1.SchemeGroupVersion.Version, Kind: "Policy"}); *kind != want {
-		return nil, fmt.Errorf("apiVersion and kind are %s, %s: want %s, %s",
-			kind.GroupVersion(), kind.Kind, want.GroupVersion(), want.Kind)
+	policy := new(auditinternal.Policy)
+	if _, _, err := strict.Decode(data, nil, policy); err != nil {
+		return nil, configfile.Plain(err)
 	}
 	if wrong := validation.ValidatePolicy(policy); len(wrong) > 0 {
 		return nil, wrong.ToAggregate()

@@ -23,13 +23,13 @@ type hook struct {
 func newHook(kubeconfig string, version schema.GroupVersion, initialBackoff time.Duration) (*hook, error) {
 	config, err := configfile.Webhook(kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("audit webhook: %w", err)
+		return nil, fmt.Errorf("%s %w", webhookFlag, err)
 	}
 	install.Install(audit.Scheme)
 	client, err := webhook.NewGenericWebhook(audit.Scheme, audit.Codecs, config, []schema.GroupVersion{version},
 		webhook.DefaultRetryBackoffWithInitialDelay(initialBackoff))
 	if err != nil {
-		return nil, fmt.Errorf("audit webhook %s: %w", kubeconfig, err)
+		return nil, fmt.Errorf("%s %s: %w", webhookFlag, kubeconfig, err)
 	}
 	// As upstream: any error may be over at the next try, and events that are given up are lost.
 	client.ShouldRetry = func(err error) bool { return err != nil }

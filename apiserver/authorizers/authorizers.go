@@ -71,7 +71,7 @@ func New(cfg Config) (*Authorizers, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := o.fits(config); err != nil {
+	if err := o.about(o.fits(config)); err != nil {
 		return nil, err
 	}
 	a := &Authorizers{cfg: cfg, config: config, assembled: make(chan struct{})}
@@ -206,12 +206,12 @@ func (a *Authorizers) generation(config *apiserver.AuthorizationConfiguration) (
 			path := *c.Webhook.ConnectionInfo.KubeConfigFile
 			data, err := configfile.Read(path)
 			if err != nil {
-				return nil, fmt.Errorf("the webhook %s: %w", c.Name, err)
+				return nil, a.cfg.Options.ofWebhook(c.Name, err)
 			}
 			g.clients[path] = configfile.Hash(data)
 			w, err := newWebhook(c.Name, c.Webhook)
 			if err != nil {
-				return nil, fmt.Errorf("the webhook %s: %w", c.Name, err)
+				return nil, a.cfg.Options.ofWebhook(c.Name, err)
 			}
 			next = w
 			rules = append(rules, w)

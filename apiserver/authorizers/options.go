@@ -3,6 +3,7 @@ package authorizers
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/apis/apiserver/load"
+	v1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
+	"k8s.io/apiserver/pkg/apis/apiserver/v1alpha1"
+	"k8s.io/apiserver/pkg/apis/apiserver/v1beta1"
 	"k8s.io/apiserver/pkg/apis/apiserver/validation"
 	authorizationcel "k8s.io/apiserver/pkg/authorization/cel"
 	"k8s.io/client-go/rest"
@@ -83,7 +87,15 @@ func (o *Options) Check() error {
 			return err
 		}
 	}
-	return o.fits(config)
+	return o.about(o.fits(config))
+}
+
+// about adds the flag and the file of the configuration to an error about it.
+func (o *Options) about(err error) error {
+	if err == nil || o.ConfigFile == "" {
+		return err
+	}
+	return fmt.Errorf("%s %s: %w", configFlag, o.ConfigFile, err)
 }
 
 // fits checks that a configuration and the flags beside it belong together.
@@ -102,10 +114,18 @@ func (o *Options) fits(config *apiserver.AuthorizationConfiguration) error {
 			continue
 		}
 		if _, err := client(a.Webhook); err != nil {
-			return fmt.Errorf("the webhook %s: %w", a.Name, err)
+			return o.ofWebhook(a.Name, err)
 		}
 	}
 	return nil
+}
+
+// ofWebhook is an error about the kubeconfig of a webhook, which begins with the path.
+func (o *Options) ofWebhook(name string, err error) error {
+	if o.ConfigFile == "" {
+		return fmt.Errorf("%s %w", webhookFlag, err)
+	}
+	return fmt.Errorf("the webhook %s: %w", name, err)
 }
 
 // read returns the configuration, and the content of its file if it has one.
@@ -121,11 +141,11 @@ func (o *Options) read() (*apiserver.AuthorizationConfiguration, []byte, error) 
 	}
 	data, err := configfile.Read(o.ConfigFile)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", configFlag, err)
+		return nil, nil, fmt.Errorf("%s %w", configFlag, err)
 	}
 	config, err := Load(data)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s %s: %w", configFlag, o.ConfigFile, err)
+		return nil, nil, o.about(err)
 	}
 	return config, data, nil
 }
@@ -174,17 +194,26 @@ func (o *Options) ofFlags() (*apiserver.AuthorizationConfiguration, error) {
 	return config, nil
 }
 
+// kind is that of the file. Its versions are those of load.
+var kind = configfile.Kind{Name: "AuthorizationConfiguration",
+	APIVersions: []string{v1.SchemeGroupVersion.String(), v1beta1.SchemeGroupVersion.String(), v1alpha1.SchemeGroupVersion.String()}}
+
 // compiler is made once: it takes long, and much memory.
 var compiler = sync.OnceValue(authorizationcel.NewDefaultCompiler)
 
 // Load decodes and validates an AuthorizationConfiguration.
 func Load(data []byte) (*apiserver.AuthorizationConfiguration, error) {
-	if len(strings.TrimSpace(string(data))) == 0 {
-		return nil, errors.New("the file is empty: want an AuthorizationConfiguration")
+	if err := kind.Check(data); err != nil {
+		return nil, err
 	}
 	config, err := load.LoadFromData(data)
 	if err != nil {
-		return nil, err
+		return nil, configfile.Plain(err)
+	}
+	for i, a := range config.Authorizers {
+		if err := found(a.Webhook); err != nil {
+			return nil, fmt.Errorf("authorizers[%d].webhook.connectionInfo.kubeConfigFile: %w", i, err)
+		}
 	}
 	if err := validation.ValidateAuthorizationConfiguration(compiler(), nil, config, sets.New(modes...), sets.New(modeWebhook)).ToAggregate(); err != nil {
 		return nil, err
@@ -195,6 +224,16 @@ func Load(data []byte) (*apiserver.AuthorizationConfiguration, error) {
 		}
 	}
 	return config, nil
+}
+
+// found checks that the kubeconfig of a webhook can be read. Other faults of the path are left to
+// the validation.
+func found(w *apiserver.WebhookConfiguration) error {
+	if w == nil || w.ConnectionInfo.KubeConfigFile == nil || !filepath.IsAbs(*w.ConnectionInfo.KubeConfigFile) {
+		return nil
+	}
+	_, err := configfile.Read(*w.ConnectionInfo.KubeConfigFile)
+	return err
 }
 
 // client returns the configuration of the client of a webhook.
@@ -211,7 +250,7 @@ func client(w *apiserver.WebhookConfiguration) (*rest.Config, error) {
 func (o *Options) policies() (*abac.Authorizer, []byte, error) {
 	data, err := configfile.Read(o.PolicyFile)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", policyFlag, err)
+		return nil, nil, fmt.Errorf("%s %w", policyFlag, err)
 	}
 	a, err := abac.New(data)
 	if err != nil {

@@ -6,16 +6,13 @@ package configfile
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"sync"
 	"time"
-
-	"k8s.io/apiserver/pkg/util/webhook"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/barque/barque/internal/lifecycle"
 )
@@ -35,6 +32,8 @@ type State struct {
 	Path string
 	// Hash of the content in effect.
 	Hash string
+	// Next is the hash of the content on disk if it is another one, and counts from the next start on.
+	Next string
 	// Problem says why the content on disk is not in effect, or what else is wrong with it.
 	Problem string
 }
@@ -42,39 +41,45 @@ type State struct {
 // Hash returns the hash of a content, as upstream's metrics show it.
 func Hash(data []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(data)) }
 
-// Read returns the content of a file.
+// Read returns the content of a file. An error begins with the path.
 func Read(path string) ([]byte, error) {
+	data, err := read(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return data, nil
+}
+
+// read is Read; its errors lack the path.
+func read(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, unread(err)
+	case info.IsDir():
+		return nil, errors.New("it is a directory: want a file")
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is no regular file", path)
+		return nil, errors.New("it is no regular file: want one, and no device or pipe")
 	case info.Size() > maxSize:
-		return nil, fmt.Errorf("%s has %d bytes: want %d at most", path, info.Size(), maxSize)
+		return nil, fmt.Errorf("it has %d bytes: want %d at most", info.Size(), maxSize)
 	}
-	return os.ReadFile(path)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, unread(err)
+	}
+	return data, nil
 }
 
-// Webhook reads the kubeconfig of a webhook. The loader would take an empty one for that of the
-// administrator, or of the pod that Barque runs in.
-func Webhook(path string) (*rest.Config, error) {
-	data, err := Read(path)
-	if err != nil {
-		return nil, err
+// unread is the error of a file that cannot be read, without the path.
+func unread(err error) error {
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		err = at.Err
 	}
-	config, err := clientcmd.Load(data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: put it there, or correct the path", err)
 	}
-	if clientcmdapi.IsConfigEmpty(config) {
-		return nil, fmt.Errorf("%s: it is empty: want a kubeconfig that leads to the webhook", path)
-	}
-	client, err := webhook.LoadKubeconfig(path, nil)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return client, nil
+	return fmt.Errorf("it cannot be read (%w): look at it with ls -l", err)
 }
 
 // Config of a File. Flag and Path are required.
@@ -98,6 +103,7 @@ type File struct {
 	mu      sync.Mutex
 	hash    string // in effect
 	seen    string // the hash of the last look; empty: it could not be read
+	next    string // see State
 	problem error
 }
 
@@ -108,7 +114,7 @@ func New(cfg Config, data []byte) *File { return &File{Config: cfg, hash: Hash(d
 func Fixed(flag, path string, logger *slog.Logger) (*File, error) {
 	data, err := Read(path)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", flag, err)
+		return nil, fmt.Errorf("%s %w", flag, err)
 	}
 	return New(Config{Flag: flag, Path: path, Logger: logger}, data), nil
 }
@@ -154,12 +160,13 @@ func (f *File) Run(ctx context.Context) error {
 // file that is being written may be valid, and lack a rule. One that is refused is tried again:
 // what was wrong may be outside of the file.
 func (f *File) Check(ctx context.Context) {
-	data, err := Read(f.Path)
+	data, err := read(f.Path)
 	hash := ""
 	if err == nil {
 		hash = Hash(data)
 	}
 	again := f.seenTwice(hash)
+	f.awaitStart(hash)
 	if err == nil && hash == f.inEffect() {
 		f.note("", nil)
 		return
@@ -201,6 +208,15 @@ func (f *File) seenTwice(hash string) bool {
 	return again
 }
 
+// awaitStart notes the hash of this look if its content counts from the next start on.
+func (f *File) awaitStart(hash string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.next = ""; f.Apply == nil && hash != f.hash {
+		f.next = hash
+	}
+}
+
 func (f *File) inEffect() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -227,7 +243,7 @@ func (f *File) note(hash string, problem error) {
 func (f *File) State() State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := State{Flag: f.Flag, Path: f.Path, Hash: f.hash}
+	s := State{Flag: f.Flag, Path: f.Path, Hash: f.hash, Next: f.next}
 	if f.problem != nil {
 		s.Problem = f.problem.Error()
 	}

@@ -17,6 +17,38 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
+// TestFixed: a change of a file that is read at the start is known by its hash until then. No word of
+// its state is said twice: the state has the flag and the path.
+func TestFixed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	write(t, path, "first")
+	f, err := Fixed("--policy", path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := Hash([]byte("first")), Hash([]byte("second"))
+	for _, c := range []struct {
+		name    string
+		do      func() error
+		next    string
+		problem string
+	}{
+		{"as it was", func() error { return nil }, "", ""},
+		{"it changes", func() error { return os.WriteFile(path, []byte("second"), 0o600) }, second, "next start"},
+		{"it is gone", func() error { return os.Remove(path) }, "", "no such file or directory: put it there"},
+		{"it is back", func() error { return os.WriteFile(path, []byte("first"), 0o600) }, "", ""},
+	} {
+		if err := c.do(); err != nil {
+			t.Fatal(err)
+		}
+		f.Check(t.Context())
+		got := f.State()
+		if got.Hash != first || got.Next != c.next || !strings.Contains(got.Problem, c.problem) || (got.Problem == "") != (c.problem == "") || strings.Contains(got.Problem, path) {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+	}
+}
+
 // TestReload: a change is applied once. One that is refused leaves the former content in effect,
 // and is tried again.
 func TestReload(t *testing.T) {
@@ -79,23 +111,6 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestFixed: a file that is read at the start only says that a change waits for the next one.
-func TestFixed(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "config.yaml")
-	write(t, path, "first")
-	f := New(Config{Flag: "--config", Path: path, Logger: slog.New(slog.DiscardHandler)}, []byte("first"))
-	write(t, path, "second")
-	f.Check(t.Context())
-	if got := f.State(); got.Hash != Hash([]byte("first")) || !strings.Contains(got.Problem, "next start") {
-		t.Fatalf("%+v", got)
-	}
-	write(t, path, "first")
-	f.Check(t.Context())
-	if got := f.State(); got.Problem != "" {
-		t.Fatalf("%+v", got)
-	}
-}
-
 // TestRead refuses what is no file, and one that is too large.
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
@@ -117,7 +132,7 @@ func TestRead(t *testing.T) {
 // error.
 func TestFixedFiles(t *testing.T) {
 	path, logger := filepath.Join(t.TempDir(), "config.yaml"), slog.New(slog.DiscardHandler)
-	if _, err := Fixed("--config", path, logger); err == nil || !strings.HasPrefix(err.Error(), "--config: ") {
+	if _, err := Fixed("--config", path, logger); err == nil || !strings.HasPrefix(err.Error(), "--config "+path+": ") {
 		t.Fatalf("without a file: %v", err)
 	}
 	write(t, path, "first")

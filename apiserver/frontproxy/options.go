@@ -94,7 +94,7 @@ func (o *Options) Check() error {
 func (o *Options) read(ownCAs func() []byte) (*authorities, error) {
 	data, err := configfile.Read(o.CAFile)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", CAFlag, err)
+		return nil, fmt.Errorf("%s %w", CAFlag, err)
 	}
 	a, err := parse(data, ownCAs)
 	if err != nil {

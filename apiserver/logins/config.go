@@ -12,6 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/apis/apiserver/install"
+	v1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
+	"k8s.io/apiserver/pkg/apis/apiserver/v1alpha1"
+	"k8s.io/apiserver/pkg/apis/apiserver/v1beta1"
 	"k8s.io/apiserver/pkg/apis/apiserver/validation"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
@@ -20,6 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 
+	"github.com/barque/barque/apiserver/configfile"
 	"github.com/barque/barque/apiserver/secureport"
 )
 
@@ -31,18 +35,22 @@ var codecs = sync.OnceValue(func() serializer.CodecFactory {
 	return serializer.NewCodecFactory(scheme, serializer.EnableStrict)
 })
 
+// kind is that of the file. Its versions are those of install.
+var kind = configfile.Kind{Name: "AuthenticationConfiguration",
+	APIVersions: []string{v1.SchemeGroupVersion.String(), v1beta1.SchemeGroupVersion.String(), v1alpha1.SchemeGroupVersion.String()}}
+
 // compiler is made once: it takes long, and much memory.
 var compiler = sync.OnceValue(authenticationcel.NewDefaultCompiler)
 
 // Load decodes and validates an AuthenticationConfiguration. Its issuers must not be those of the
 // cluster's own tokens.
 func Load(data []byte, ownIssuers []string) (*apiserver.AuthenticationConfiguration, error) {
-	if len(strings.TrimSpace(string(data))) == 0 {
-		return nil, errors.New("the file is empty: want an AuthenticationConfiguration")
+	if err := kind.Check(data); err != nil {
+		return nil, err
 	}
 	decoded, err := runtime.Decode(codecs().UniversalDecoder(), data)
 	if err != nil {
-		return nil, err
+		return nil, configfile.Plain(err)
 	}
 	config, ok := decoded.(*apiserver.AuthenticationConfiguration)
 	if !ok {

@@ -76,7 +76,7 @@ func New(cfg Config) (*Logins, error) {
 		}
 		client, err := configfile.Webhook(path)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", webhookFlag, err)
+			return nil, fmt.Errorf("%s %w", webhookFlag, err)
 		}
 		reviews, err := webhook.New(client, o.Webhook.Version, cfg.Audiences, *webhook.DefaultRetryBackoff())
 		if err != nil {
@@ -105,7 +105,7 @@ func New(cfg Config) (*Logins, error) {
 	if path := o.BasicFile; path != "" {
 		data, err := configfile.Read(path)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", basicFlag, err)
+			return nil, fmt.Errorf("%s %w", basicFlag, err)
 		}
 		if l.password, err = newPasswords(data); err != nil {
 			return nil, fmt.Errorf("%s %s: %w", basicFlag, path, err)
@@ -151,7 +151,7 @@ func (l *Logins) configure() error {
 	}
 	data, err := configfile.Read(o.ConfigFile)
 	if err != nil {
-		return fmt.Errorf("%s: %w", configFlag, err)
+		return fmt.Errorf("%s %w", configFlag, err)
 	}
 	g, err := l.generation(data)
 	if err != nil {
@@ -292,7 +292,7 @@ func (l *Logins) Files() []configfile.State {
 func staticTokens(path string) (authenticator.Token, error) {
 	data, err := configfile.Read(path)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", tokensFlag, err)
+		return nil, fmt.Errorf("%s %w", tokensFlag, err)
 	}
 	if err := checkTokens(data); err != nil {
 		return nil, fmt.Errorf("%s %s: %w", tokensFlag, path, err)

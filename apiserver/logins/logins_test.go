@@ -283,7 +283,7 @@ func TestCheck(t *testing.T) {
 		"empty file": {func(o *Options) { o.ConfigFile = file("empty", " \n") }, "empty"},
 		"another kind": {func(o *Options) {
 			o.ConfigFile = file("other", "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: []\n")
-		}, "want an AuthenticationConfiguration"},
+		}, "kind: AuthenticationConfiguration"},
 		"reserved prefix": {func(o *Options) { o.ConfigFile = file("reserved", head+issuer) }, "reserved"},
 		"a field unknown": {func(o *Options) { o.ConfigFile = file("unknown", head+"jwts: []\n") }, "unknown field"},
 		"CEL": {func(o *Options) {

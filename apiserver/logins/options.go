@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
+	certutil "k8s.io/client-go/util/cert"
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/barque/barque/apiserver/configfile"
@@ -153,7 +154,10 @@ func (o *Options) jwt() (*apiserver.AuthenticationConfiguration, error) {
 	if c.CAFile != "" {
 		ca, err := configfile.Read(c.CAFile)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", oidcCAFlag, err)
+			return nil, fmt.Errorf("%s %w", oidcCAFlag, err)
+		}
+		if _, err := certutil.ParseCertsPEM(ca); err != nil { // without any, the CAs of this machine would count
+			return nil, fmt.Errorf("%s %s: want one or more CERTIFICATE blocks in PEM: %w", oidcCAFlag, c.CAFile, err)
 		}
 		jwt.Issuer.CertificateAuthority = string(ca)
 	}
@@ -174,7 +178,7 @@ func (o *Options) Check() error {
 	if o.ConfigFile != "" {
 		data, err := configfile.Read(o.ConfigFile)
 		if err != nil {
-			return fmt.Errorf("%s: %w", configFlag, err)
+			return fmt.Errorf("%s %w", configFlag, err)
 		}
 		config, err := Load(data, nil)
 		if err != nil {
@@ -186,7 +190,7 @@ func (o *Options) Check() error {
 	}
 	if o.Webhook.ConfigFile != "" {
 		if _, err := configfile.Webhook(o.Webhook.ConfigFile); err != nil {
-			return fmt.Errorf("%s: %w", webhookFlag, err)
+			return fmt.Errorf("%s %w", webhookFlag, err)
 		}
 	}
 	switch {
@@ -202,10 +206,10 @@ func (o *Options) Check() error {
 	}
 	if o.BasicFile != "" {
 		data, err := configfile.Read(o.BasicFile)
-		if err == nil {
-			_, err = parsePasswords(data)
-		}
 		if err != nil {
+			return fmt.Errorf("%s %w", basicFlag, err)
+		}
+		if _, err := parsePasswords(data); err != nil {
 			return fmt.Errorf("%s %s: %w", basicFlag, o.BasicFile, err)
 		}
 	}

@@ -98,7 +98,7 @@ func parsePasswords(data []byte) (*table, error) {
 		its, err := bcrypt.Cost(a.hash)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("line %d: the hash of user %q is none of bcrypt (%w): make it with 'htpasswd -nB USER'", n, a.info.Name, err)
+			return nil, fmt.Errorf("line %d: the hash of user %q is none of bcrypt: make it with 'htpasswd -nB USER'", n, a.info.Name)
 		case its > maxCost:
 			return nil, fmt.Errorf("line %d: the hash of user %q has the cost %d: want %d at most, or a login takes seconds", n, a.info.Name, its, maxCost)
 		case t.accounts[a.info.Name] != nil:
@@ -117,11 +117,11 @@ func parsePasswords(data []byte) (*table, error) {
 		t.accounts[a.info.Name] = a
 		cost = max(cost, its) // an unknown user is to take as long as any
 	}
-	if err := lines.Err(); err != nil {
-		return nil, err
+	if lines.Err() != nil {
+		return nil, fmt.Errorf("it has a line of more than %d bytes: want USER:BCRYPT-HASH[:GROUP,GROUP]", bufio.MaxScanTokenSize)
 	}
 	if len(t.accounts) == 0 {
-		return nil, errors.New("it has no user")
+		return nil, errors.New("it has no user: want lines of USER:BCRYPT-HASH[:GROUP,GROUP], as 'htpasswd -B' writes")
 	}
 	hash, err := bcrypt.GenerateFromPassword(t.key[:16], cost)
 	t.none = &account{hash: hash}

@@ -11,6 +11,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
+// tokenLine describes a line of a file of static tokens.
+const tokenLine = `token,user,uid and, in quotes, the groups: token,user,uid,"group1,group2"`
+
 // checkTokens checks the lines of a file of static tokens: token,user,uid,"group,group". No error
 // has a token in it.
 func checkTokens(data []byte) error {
@@ -23,11 +26,11 @@ func checkTokens(data []byte) error {
 			break
 		}
 		if err != nil {
-			return err
+			return fmt.Errorf("%w: want %s", err, tokenLine)
 		}
 		n, _ := lines.FieldPos(0)
 		if len(fields) < 3 || fields[0] == "" || fields[1] == "" {
-			return fmt.Errorf("line %d: want token,user,uid and, in quotes, the groups: token,user,uid,\"group1,group2\"", n)
+			return fmt.Errorf("line %d: want %s", n, tokenLine)
 		}
 		if first, twice := seen[fields[0]]; twice {
 			return fmt.Errorf("line %d: it has the token of line %d: give each user a token of its own", n, first)
@@ -42,7 +45,7 @@ func checkTokens(data []byte) error {
 		}
 	}
 	if len(seen) == 0 {
-		return errors.New("it has no token")
+		return errors.New("it has no token: want lines of " + tokenLine)
 	}
 	return nil
 }

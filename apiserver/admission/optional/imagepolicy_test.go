@@ -289,7 +289,7 @@ func TestImagePolicyKubeconfig(t *testing.T) {
 		"nothing":  {"", "it is empty"},
 		"comments": {"# later\n", "it is empty"},
 		"a head":   {"apiVersion: v1\nkind: Config\n", "it is empty"},
-		"no YAML":  {"{", "yaml"},
+		"no YAML":  {"{", "no YAML: line 1"},
 	} {
 		path := filepath.Join(dir, what)
 		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {

@@ -54,7 +54,7 @@ func (o *Options) Check() error {
 func (o *Options) read() (*apiserver.EncryptionConfiguration, []byte, error) {
 	data, err := configfile.Read(o.File)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", fileFlag, err)
+		return nil, nil, fmt.Errorf("%s %w", fileFlag, err)
 	}
 	config, err := Load(data)
 	if err != nil {

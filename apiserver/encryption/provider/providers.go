@@ -109,6 +109,8 @@ func New(cfg Config) (*Providers, error) {
 		var g *generation
 		if g, err = p.load(data); err == nil {
 			p.current.Store(g)
+		} else {
+			err = fmt.Errorf("%s %s: %w", fileFlag, p.options.File, err)
 		}
 	}
 	if err != nil {
@@ -144,11 +146,12 @@ func digestOf(hash string) uint32 {
 	return max(uint32(n), 1)
 }
 
-// load makes the generation of a content. Upstream reads the file itself.
+// load makes the generation of a content. Upstream reads the file itself. An error lacks the flag and
+// the file: the state of the file has these.
 func (p *Providers) load(data []byte) (*generation, error) {
 	config, err := Load(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", fileFlag, p.options.File, err)
+		return nil, err
 	}
 	ctx, end := context.WithCancel(p.ctx)
 	// With reload, upstream checks more, and has exactly one check of health.
@@ -163,7 +166,7 @@ func (p *Providers) load(data []byte) (*generation, error) {
 	}
 	if err != nil {
 		end()
-		return nil, fmt.Errorf("%s %s: %w", fileFlag, p.options.File, err)
+		return nil, err
 	}
 	g := &generation{path: p.options.File, hash: configfile.Hash(data), all: p, transformers: made.Transformers, health: made.HealthChecks[0],
 		grace: made.KMSCloseGracePeriod, end: end}
@@ -171,13 +174,13 @@ func (p *Providers) load(data []byte) (*generation, error) {
 	g.encrypts, g.plain = g.namesOf()
 	if g.plugins, err = pluginsOf(ctx, config); err != nil {
 		end()
-		return nil, fmt.Errorf("%s %s: %w", fileFlag, p.options.File, err)
+		return nil, err
 	}
 	fixed, err := g.labels(ctx, func(name string) bool { return !strings.HasPrefix(name, kmsName) })
 	g.fixed = slices.Collect(maps.Keys(fixed))
 	if err != nil {
 		end()
-		return nil, fmt.Errorf("%s %s: %w", fileFlag, p.options.File, withoutKeys(config, err))
+		return nil, withoutKeys(config, err)
 	}
 	if len(g.plugins) == 0 {
 		g.look(ctx)

@@ -551,8 +551,12 @@ func TestReload(t *testing.T) {
 	}
 	digest = s.providers.Digest()
 	for _, wrong := range []string{"", "- resources: [secrets]\n", entry("secrets", "{secretbox: {keys: [{name: k1, secret: AAAA}]}}"), entry("events", keyed("secretbox", "k1", 1))} {
-		if problem := s.reload(t, wrong); problem == "" || s.providers.Digest() != digest {
+		problem := s.reload(t, wrong)
+		if problem == "" || s.providers.Digest() != digest {
 			t.Errorf("%q counts: %q", wrong, problem)
+		}
+		if strings.Contains(problem, fileFlag) || strings.Contains(problem, s.path) { // the state has these
+			t.Errorf("%q says twice what file it is about", problem)
 		}
 	}
 	c.use(t, s)
