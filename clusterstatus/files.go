@@ -1,6 +1,7 @@
 package clusterstatus
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,6 +15,8 @@ type ConfigFile struct {
 	Path string `json:"path,omitempty"`
 	// Hash of the content that is in effect.
 	Hash string `json:"hash,omitempty"`
+	// Next is the hash of the content on disk if it is another one, and counts from the next start on.
+	Next string `json:"next,omitempty"`
 	// Problem says why the content on disk is not in effect, or what else is wrong with it.
 	Problem string `json:"problem,omitempty"`
 }
@@ -39,21 +42,32 @@ func (w *warner) files() {
 			if hashes[f.Flag] == nil {
 				hashes[f.Flag] = map[string][]string{}
 			}
-			if f.Problem != "" {
-				w.add(Attention, m.Name, m.Name, "journalctl -u barque-server -g "+strings.TrimLeft(f.Flag, "-"), "server %s: %s: %s", m.Name, f.name(), f.Problem)
+			if f.Problem == "" {
+				continue
 			}
+			mend := w.by.Logged(m.Name, strings.Trim(f.Flag, "-…"))
+			if f.Next != "" {
+				mend = w.by.Restart(m.Name)
+			}
+			w.add(Attention, m.Name, m.Name, mend, "server %s: %s: %s", m.Name, f.name(), f.Problem)
 		}
 	}
 	for _, flag := range slices.Sorted(maps.Keys(hashes)) {
 		of, path := hashes[flag], ""
+		onDisk, due := map[string]bool{}, []string(nil) // hashes, and servers whose restart is due
 		for _, m := range reporting {
-			hash := ""
+			hash, disk := "", ""
 			for _, f := range m.Files {
-				if f.Flag == flag {
-					hash, path = f.Hash, f.Path
+				if f.Flag != flag {
+					continue
+				}
+				hash, disk, path = f.Hash, cmp.Or(f.Next, f.Hash), f.Path
+				if f.Next != "" {
+					due = append(due, m.Name)
 				}
 			}
 			of[hash] = append(of[hash], m.Name)
+			onDisk[disk] = true
 		}
 		if len(of) < 2 {
 			continue
@@ -76,6 +90,23 @@ func (w *warner) files() {
 		if flag == encryptionFlag {
 			effect = "A server may not be able to read what another one has written"
 		}
-		w.add(Attention, "", "", mend, "%s differs between servers: %s. %s", flag, strings.Join(groups, " | "), effect)
+		on := ""
+		if len(onDisk) == 1 && due != nil {
+			on, mend = w.restarts(due)
+			effect += ". The files are equal on disk: a restart of " + strings.Join(due, ", ") + " is due"
+		}
+		w.add(Attention, "", on, mend, "%s differs between servers: %s. %s", flag, strings.Join(groups, " | "), effect)
 	}
+}
+
+// restarts returns the remedy where servers are to be restarted, and the place for it.
+func (w *warner) restarts(servers []string) (on, mend string) {
+	slices.Sort(servers)
+	var commands []string
+	for _, name := range servers {
+		if command := w.by.Restart(name); !slices.Contains(commands, command) {
+			commands = append(commands, command)
+		}
+	}
+	return strings.Join(servers, ", then "), strings.Join(commands, "; ")
 }

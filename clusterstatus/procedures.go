@@ -12,6 +12,10 @@ type Procedures struct {
 	Any  string
 	// Errors shows the errors that a server has logged.
 	Errors func(server string) string
+	// Logged shows the lines of a server's log with a text.
+	Logged func(server, text string) string
+	// Restart restarts a server.
+	Restart func(server string) string
 	// Start starts servers that are down, and Recover is how to begin when they do not come back.
 	Start, Recover string
 	// Again starts an agent that was stopped.
@@ -27,8 +31,10 @@ func Services() Procedures {
 	look := map[string]string{pki.RoleServer: lookAtServer, pki.RoleAgent: lookAtAgent}
 	return Procedures{
 		Look: func(_, role string) string { return look[role] }, Any: lookAtServer,
-		Errors: func(string) string { return "journalctl -u barque-server -p err" },
-		Start:  "start the others", Recover: "barque cluster recover --inspect",
+		Errors:  func(string) string { return "journalctl -u barque-server -p err" },
+		Logged:  func(_, text string) string { return "journalctl -u barque-server -g " + text },
+		Restart: func(string) string { return "systemctl restart barque-server" },
+		Start:   "start the others", Recover: "barque cluster recover --inspect",
 		Again:    func(string) string { return "systemctl start barque-agent" },
 		JoinAnew: func(string) string { return JoinAnew },
 		From:     func(_, command string) string { return command },

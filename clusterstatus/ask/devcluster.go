@@ -11,6 +11,7 @@ import (
 	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/devcluster"
+	"github.com/barque/barque/internal/terminal"
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/raftstore"
 )
@@ -49,11 +50,13 @@ func devProcedures(dir string, s *devcluster.Status) clusterstatus.Procedures {
 	command := func(args ...string) string { return devcluster.CommandLine(dir, args...) }
 	log := func(name string) string { return devcluster.FromHere(filepath.Join(dir, name+".log")) }
 	p := clusterstatus.Procedures{
-		Here:   true,
-		Any:    command("status"),
-		Start:  command("start", "NODE"),
-		Again:  func(agent string) string { return command("start", agent) },
-		Errors: func(name string) string { return "grep level=ERROR " + log(name) },
+		Here:    true,
+		Any:     command("status"),
+		Start:   command("start", "NODE"),
+		Again:   func(agent string) string { return command("start", agent) },
+		Errors:  func(name string) string { return "grep level=ERROR " + log(name) },
+		Logged:  func(name, text string) string { return terminal.Command("grep", text, log(name)) },
+		Restart: func(name string) string { return command("stop", name) + "; " + command("start", name) },
 		JoinAnew: func(server string) string {
 			return command("stop", server) + "; " + command("start", "--wipe", server)
 		},

@@ -37,6 +37,8 @@ func TestMendsOfADevCluster(t *testing.T) {
 		"an agent again":    {p.Again("a1"), "dev start a1 --dir c"},
 		"in its network":    {p.From("s1", "ping 10.0.0.1"), "dev exec s1 --dir c -- ping 10.0.0.1"},
 		"the errors":        {p.Errors("s1"), "grep level=ERROR c/s1.log"},
+		"lines of the log":  {p.Logged("s1", "oidc"), "grep oidc c/s1.log"},
+		"a restart":         {p.Restart("s1"), "dev start s1 --dir c"},
 		"all, where it ran": {p.Any, "dev status --dir c"},
 	} {
 		if !strings.Contains(c.got, c.want) || strings.Contains(c.got, "systemctl") || strings.Contains(c.got, "journalctl") {
