@@ -19,6 +19,10 @@ func Bridge(logger *slog.Logger) {
 	klog.SetSlogLogger(slog.New(demoted{logger.With("part", "k8s").Handler(), new(repeats), new(loglimit.Causes)}))
 }
 
+// Silence drops the lines that the Kubernetes libraries log. A command gets their errors as values;
+// the warnings of an API and the pauses between requests would stand among its output.
+func Silence() { klog.SetSlogLogger(slog.New(slog.DiscardHandler)) }
+
 // unhandled is the message of all errors that libraries hand to apimachinery's runtime.HandleError.
 const unhandled = "Unhandled Error"
 

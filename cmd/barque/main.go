@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/barque/barque/apiserver/klogs"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/internal/version"
@@ -114,6 +115,9 @@ installed.
 	cmd.CompletionOptions.DisableDefaultCmd = true // our command refuses unknown shells
 	addCompletions(cmd)
 	strict(cmd)
-	cmd.PersistentPreRunE = refuseEmpty
+	cmd.PersistentPreRunE = func(c *cobra.Command, args []string) error {
+		klogs.Silence() // servers and agents send these lines to their own log
+		return refuseEmpty(c, args)
+	}
 	return cmd
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/barque/barque/apiserver/klogs"
 	"github.com/barque/barque/internal/connlimit"
 	"github.com/barque/barque/membership/balancer"
 )
@@ -54,7 +55,9 @@ reconnect to that one. TLS stays between the client and the server.`,
 		if err != nil {
 			return err
 		}
-		return balancer.Forward(c.Context(), listen, addrs, config.CAData, limits, newLogger(slog.LevelInfo))
+		logger := newLogger(slog.LevelInfo)
+		klogs.Bridge(logger)
+		return balancer.Forward(c.Context(), listen, addrs, config.CAData, limits, logger)
 	}
 	return cmd
 }
