@@ -82,7 +82,7 @@ func New(cfg Config) (*Logins, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s %s: %w", webhookFlag, path, err)
 		}
-		var tokens authenticator.Token = &notOfIssuers{reviews, cfg.Issuers}
+		var tokens authenticator.Token = &notOfIssuers{&named{reviews, webhookFlag + " " + path}, cfg.Issuers}
 		if ttl := o.Webhook.CacheTTL; ttl > 0 {
 			tokens = tokencache.New(tokens, false, ttl, ttl)
 		}
@@ -302,6 +302,21 @@ func staticTokens(path string) (authenticator.Token, error) {
 		return nil, fmt.Errorf("%s %s: %w", tokensFlag, path, err)
 	}
 	return tokens, nil
+}
+
+// named adds the source of an error to it: a failing webhook is one of several authenticators.
+type named struct {
+	next authenticator.Token
+	name string
+}
+
+// AuthenticateToken implements authenticator.Token.
+func (n *named) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	response, ok, err := n.next.AuthenticateToken(ctx, token)
+	if err != nil {
+		err = fmt.Errorf("the webhook of %s gives no verdict: %w", n.name, err)
+	}
+	return response, ok, err
 }
 
 // notOfIssuers keeps the cluster's own tokens from another system: it would learn them, and could

@@ -230,8 +230,12 @@ func TestWebhookHangs(t *testing.T) {
 	l := start(t, func(o *Options) { o.Webhook.ConfigFile, o.Webhook.CacheTTL = config, 0 })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if response, ok, err := union.New(l.Tokens()...).AuthenticateToken(ctx, "x"); ok || err == nil {
-		t.Errorf("%v, %v", response, err)
+	response, ok, err := union.New(l.Tokens()...).AuthenticateToken(ctx, "x")
+	if ok || err == nil {
+		t.Fatalf("%v, %v", response, err)
+	}
+	if want := "the webhook of " + webhookFlag + " " + config + " gives no verdict"; !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
 	}
 }
 

@@ -79,7 +79,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.Var(cliflag.NewMapStringStringNoSplit(&o.OIDC.RequiredClaims), "oidc-required-claim", "claim that ID tokens must have, key=value; may be repeated")
 	fs.StringVar(&o.Webhook.ConfigFile, webhookFlag[2:], "", "kubeconfig of a webhook that reviews bearer tokens which the cluster has not issued")
 	fs.StringVar(&o.Webhook.Version, "authentication-token-webhook-version", o.Webhook.Version, "version of the TokenReview for the webhook: v1beta1 or v1")
-	fs.DurationVar(&o.Webhook.CacheTTL, "authentication-token-webhook-cache-ttl", o.Webhook.CacheTTL, "how long an answer of the webhook counts; 0 asks each time")
+	fs.DurationVar(&o.Webhook.CacheTTL, "authentication-token-webhook-cache-ttl", o.Webhook.CacheTTL, "how long an answer of the webhook counts; a good one counts for ten seconds at least, also with 0")
 	fs.StringVar(&o.TokenFile, tokensFlag[2:], "", "file with static bearer tokens, lines of token,user,uid,\"group1,group2\"; read at the start")
 	fs.StringVar(&o.BasicFile, basicFlag[2:], "", "file with users' passwords for HTTP basic authentication, lines of USER:BCRYPT-HASH[:GROUP,GROUP]. Not recommended: see docs/authentication.md")
 	o.Proxy.AddFlags(fs)
