@@ -15,7 +15,8 @@ type ConfigFile struct {
 	Path string `json:"path,omitempty"`
 	// Hash of the content that is in effect.
 	Hash string `json:"hash,omitempty"`
-	// Next is the hash of the content on disk if it is another one, and counts from the next start on.
+	// Next is the hash of the content on disk if it is another one, and counts from the next start
+	// on.
 	Next string `json:"next,omitempty"`
 	// Problem says why the content on disk is not in effect, or what else is wrong with it.
 	Problem string `json:"problem,omitempty"`

@@ -41,7 +41,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestFilesThatAwaitARestart: where the files are equal on disk, a restart is the remedy, and no copy.
+// TestFilesThatAwaitARestart: where the files are equal on disk, the remedy is a restart.
 func TestFilesThatAwaitARestart(t *testing.T) {
 	const flag = "--audit-policy-file"
 	server := func(name, hash, next string) MemberStatus {

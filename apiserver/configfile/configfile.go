@@ -32,7 +32,8 @@ type State struct {
 	Path string
 	// Hash of the content in effect.
 	Hash string
-	// Next is the hash of the content on disk if it is another one, and counts from the next start on.
+	// Next is the hash of the content on disk if it is another one, and counts from the next start
+	// on.
 	Next string
 	// Problem says why the content on disk is not in effect, or what else is wrong with it.
 	Problem string

@@ -27,8 +27,8 @@ func (k Kind) wanted() string {
 	return fmt.Sprintf("want apiVersion: %s and kind: %s", k.APIVersions[0], k.Name)
 }
 
-// Check returns an error in plain words unless the content is YAML with an object of this kind and a
-// known version. The decoders of Kubernetes name their own types there, or quote the file.
+// Check returns an error in plain words unless the content is YAML with an object of this kind and
+// a known version. The decoders of Kubernetes name their own types there, or quote the file.
 func (k Kind) Check(data []byte) error {
 	var content any
 	if err := yaml.Unmarshal(data, &content); err != nil {

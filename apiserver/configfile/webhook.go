@@ -17,8 +17,8 @@ import (
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 )
 
-// Webhook reads the kubeconfig of a webhook. An error begins with the path. The loader would take an
-// empty file for that of the administrator, or of the pod that Barque runs in, and ignore a
+// Webhook reads the kubeconfig of a webhook. An error begins with the path. The loader would take
+// an empty file for that of the administrator, or of the pod that Barque runs in, and ignore a
 // misspelled field, such as that of the CA.
 func Webhook(path string) (*rest.Config, error) {
 	data, err := Read(path)

@@ -30,8 +30,8 @@ var ErrBarred = errors.New("this node gets no gossip keys")
 
 // Refresher gets the newest keys from a server when this member may not have them:
 //
-//   - when it starts, unless its keys are fresh: it may have been away during a rotation, and nobody
-//     would understand it in the pool;
+//   - when it starts, unless its keys are fresh: it may have been away during a rotation, and
+//     nobody would understand it in the pool;
 //   - when a server shows a higher generation;
 //   - while it sees no server in the pool: they may speak with a key that it does not have.
 //

@@ -110,8 +110,8 @@ func TestAMemberAsksAtItsStartAndThenOnlyWithAReason(t *testing.T) {
 	})
 }
 
-// A node that was admitted a moment ago has the newest keys, and may not ask for others before it is
-// registered.
+// A node that was admitted a moment ago has the newest keys, and may not ask for others before it
+// is registered.
 func TestAFreshMemberAsksOnlyWithAReason(t *testing.T) {
 	for name, c := range map[string]struct {
 		seen      uint64

@@ -146,8 +146,8 @@ func digestOf(hash string) uint32 {
 	return max(uint32(n), 1)
 }
 
-// load makes the generation of a content. Upstream reads the file itself. An error lacks the flag and
-// the file: the state of the file has these.
+// load makes the generation of a content. Upstream reads the file itself. An error lacks the flag
+// and the file: the state of the file has these.
 func (p *Providers) load(data []byte) (*generation, error) {
 	config, err := Load(data)
 	if err != nil {

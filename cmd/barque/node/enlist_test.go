@@ -168,8 +168,8 @@ func TestAnAgentJoinsABusyServer(t *testing.T) {
 	}
 }
 
-// An agent that starts again before it is registered, as for its cluster's profile, still has to wait
-// for that before a server gives it keys.
+// An agent that starts again before it is registered, as for its cluster's profile, still has to
+// wait for that before a server gives it keys.
 func TestAnAgentIsFreshUntilItIsRegistered(t *testing.T) {
 	h := newHost(t)
 	o := options(t, "a1")
