@@ -24,7 +24,7 @@ var safeSysctls = [...]string{
 	"net.ipv4.tcp_wmem",
 }
 
-// namespaced tells for each group of sysctls that the kernel keeps apart in which namespace it is.
+// namespaced maps prefixes of sysctls to the namespace in which the kernel keeps them.
 var namespaced = [...]struct{ prefix, namespace string }{
 	{"kernel.sem", "ipc"}, {"kernel.shm", "ipc"}, {"kernel.msg", "ipc"}, {"fs.mqueue.", "ipc"}, {"net.", "net"},
 }

@@ -162,7 +162,7 @@ func TestUnreadableState(t *testing.T) {
 	}
 }
 
-// A pod of a kubelet that kept no allocations has what its status says.
+// A pod of a kubelet that kept no allocations has the resources of its status.
 func TestAdopted(t *testing.T) {
 	m, _ := managed(t, filepath.Join(t.TempDir(), "state"))
 	p := resized(pod("p", 2), 20)
@@ -206,7 +206,7 @@ func TestNeverMoreThanThereIs(t *testing.T) {
 				delete(pods, uid)
 			default:
 				pods[uid] = resized(p, 1+rng.IntN(12))
-				if rng.IntN(2) == 0 { // what the status says is of an earlier wish
+				if rng.IntN(2) == 0 { // the status is of an earlier spec
 					pods[uid].Status.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible}}
 					pods[uid].Status.AllocatedResources = m.Get(p).Spec.Containers[0].Resources.Requests
 				}

@@ -17,7 +17,7 @@ const featuresLimit = 10 * time.Second
 // features asks the built-in runc until it has answered once: it does not change in this process.
 var features = onceAnswered{ask: askRunc}
 
-// Features returns what the built-in runc says of itself: `runc features`, in JSON.
+// Features returns the output of the built-in `runc features`, in JSON.
 func Features() ([]byte, error) { return features.get() }
 
 // onceAnswered remembers an answer, and no failure.

@@ -6,8 +6,8 @@
 //	<root>/kubepods/burstable/pod<uid>
 //	<root>/kubepods/besteffort/pod<uid>
 //
-// The runtime puts containers below a pod's group and sets their own limits. What limits a whole
-// pod is set here. A pod's group is made before its sandbox and removed when nothing of it runs.
+// The runtime puts containers below a pod's group and sets their own limits. The limits of a whole
+// pod are set here. A pod's group is made before its sandbox and removed when nothing of it runs.
 package cgroups
 
 import (
@@ -35,9 +35,9 @@ type Config struct {
 	Mountpoint string
 	// PodPidsLimit bounds the processes of one pod; 0 sets no bound.
 	PodPidsLimit int64
-	// MilliCPU is what all pods together have of the machine's CPUs, in thousandths of one. It is
-	// what they weigh against the machine's other processes; 0 leaves the kernel's default, which
-	// is that of one process.
+	// MilliCPU is the share of the machine's CPUs that all pods together have, in thousandths of
+	// one. It is their weight against the machine's other processes. 0 leaves the kernel's default,
+	// which is the weight of one process.
 	MilliCPU int64
 	// Parents are the groups above Root that are Barque's own. Other nodes may share them: each has
 	// at least the weight of this one, and keeps a higher one.
@@ -58,7 +58,7 @@ type Manager struct {
 	requests map[types.UID]int64 // CPU shares of each Burstable pod, for the group that holds them
 }
 
-// New looks at what is mounted. It changes nothing.
+// New reads the mounted hierarchies. It changes nothing.
 func New(config Config) (*Manager, error) {
 	if !strings.HasPrefix(config.Root, "/") || config.Root == "/" {
 		return nil, fmt.Errorf("cgroup root %q: want an absolute path below /", config.Root)
@@ -200,7 +200,7 @@ func (m *Manager) limits(group string) (Limits, error) {
 	return l, nil
 }
 
-// unlimited is what cgroup v1 says of memory that is not limited, or more.
+// unlimited is the least value by which cgroup v1 reports memory without a limit.
 const unlimited = 1 << 62
 
 // number is a limit as the kernel writes it: "max" and -1 mean none.
@@ -217,7 +217,7 @@ func read(dir, file string) (string, error) {
 	return strings.TrimSpace(string(raw)), err
 }
 
-// MemoryUsage is what all processes of a pod use, page cache included, in bytes.
+// MemoryUsage returns the memory of all processes of a pod, page cache included, in bytes.
 func (m *Manager) MemoryUsage(pod *v1.Pod) (int64, error) {
 	file := "memory.usage_in_bytes"
 	if m.unified {
@@ -230,8 +230,8 @@ func (m *Manager) MemoryUsage(pod *v1.Pod) (int64, error) {
 	return strconv.ParseInt(text, 10, 64)
 }
 
-// weighClassesLocked gives Burstable pods together what they asked for together, and BestEffort
-// pods what nobody else wants. All pods together get their part of the machine.
+// weighClassesLocked gives Burstable pods together the sum of their requests, and BestEffort pods
+// the unused rest. All pods together get their part of the machine.
 func (m *Manager) weighClassesLocked() error {
 	if m.cpu > 0 {
 		for _, group := range m.parents {
@@ -376,7 +376,8 @@ func (m *Manager) create(group string) error {
 		}
 		return nil
 	}
-	// Under v2 a group offers to its children what its subtree_control names, from the top down.
+	// Under v2 a group offers to its children the controllers of its subtree_control, from the top
+	// down.
 	at := "/"
 	for part := range strings.SplitSeq(strings.Trim(group, "/"), "/") {
 		if err := enableControllers(m.dir("", at)); err != nil {

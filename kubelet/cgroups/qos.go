@@ -140,9 +140,9 @@ func weight(shares int64) int64 {
 	return 1 + (shares-minShares)*9999/(maxShares-minShares)
 }
 
-// OOMScoreAdj tells the kernel which container's processes to kill first when memory runs out:
-// those of pods that promised nothing, then those that use more than they asked for, and Guaranteed
-// pods last. memoryCapacity is the machine's.
+// OOMScoreAdj returns the score by which the kernel chooses processes to kill when memory runs out:
+// first those of BestEffort pods, then those that use more than their requests, and Guaranteed pods
+// last. memoryCapacity is the machine's.
 func OOMScoreAdj(pod *v1.Pod, c *v1.Container, memoryCapacity int64) int64 {
 	if pod.Spec.PriorityClassName == "system-node-critical" || pod.Spec.PriorityClassName == "system-cluster-critical" {
 		return -997

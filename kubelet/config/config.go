@@ -1,11 +1,11 @@
 // Package config reads a node's KubeletConfiguration, from a file and from drop-ins.
 //
 // The type is Kubernetes' own, kubelet.config.k8s.io/v1beta1, so that files of other clusters can
-// be used. What Barque decides itself (addresses, certificates, DNS, the runtime) and what it does
-// not have is not taken silently: Load returns the names of such fields,
-// unless security depends on them: then it refuses them.
+// be used. Load returns the names of set fields that Barque decides itself (addresses,
+// certificates, DNS, the runtime) or does not have. It refuses such a field when security depends
+// on it.
 //
-// It opens no connection and knows no defaults of others: Default is what holds without a file.
+// It opens no connection and knows no defaults of others: Default holds without a file.
 package config
 
 import (
@@ -57,7 +57,7 @@ var honoured = []string{
 	"staticPodPath", "streamingConnectionIdleTimeout", "systemReserved", "tlsCipherSuites", "tlsMinVersion",
 }
 
-// Default is the configuration of a node that is told nothing.
+// Default is the configuration of a node without a file.
 func Default() *Configuration {
 	c := &Configuration{
 		TypeMeta:                         metav1.TypeMeta{Kind: Kind, APIVersion: APIVersion},
@@ -179,7 +179,7 @@ func read(path string) (map[string]any, error) {
 	return document, yaml.Unmarshal(raw, &document)
 }
 
-// complete sets what is not said to its default. As with every kubelet, evictionHard replaces all
+// complete sets missing fields to their defaults. As with every kubelet, evictionHard replaces all
 // of its defaults unless mergeDefaultEvictionSettings is set.
 func complete(c *Configuration) {
 	d := Default()
@@ -290,8 +290,8 @@ func LogMaxSize(c *Configuration) (int64, error) {
 	return q.Value(), nil
 }
 
-// Reserved is what of the node is not for pods: for the system and for Kubernetes together, and
-// what must stay free at all times by the hard thresholds.
+// Reserved returns the resources that pods cannot have: those for the system and for Kubernetes
+// together, and those that the hard thresholds keep free.
 func Reserved(c *Configuration) (v1.ResourceList, error) {
 	sum := v1.ResourceList{}
 	for _, each := range []struct {

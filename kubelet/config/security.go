@@ -11,8 +11,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Fields about security are never ignored: each is honoured, or a value is refused that is not what
-// holds here. The values that hold are shown at /configz.
+// Fields about security are never ignored: each is honoured, or a value that does not hold here is
+// refused. The values that hold are shown at /configz.
 
 // longestIdle is the longest time without traffic that a stream may have. API servers end streams
 // then.

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestFieldsAboutSecurity: files of other clusters are taken as long as they say what holds here.
+// TestFieldsAboutSecurity: files of other clusters are accepted while their values hold here.
 func TestFieldsAboutSecurity(t *testing.T) {
 	dir := t.TempDir()
 	cases := map[string]string{

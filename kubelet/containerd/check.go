@@ -23,7 +23,7 @@ var neededControllers = map[int][]string{
 	2: {"cpu", "cpuset", "memory", "pids"},
 }
 
-// Check tells what this machine lacks to run containers with their files below
+// Check reports the features that this machine lacks to run containers with their files below
 // dataDir, which need not exist yet.
 func Check(dataDir string) []check.Finding {
 	return []check.Finding{

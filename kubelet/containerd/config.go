@@ -16,7 +16,7 @@ import (
 // below one's own needs it.
 const capSysResource = 24
 
-// host is what the configuration depends on besides the paths.
+// host has the properties of the machine that the configuration depends on.
 type host struct {
 	apparmor       bool // the kernel enforces AppArmor profiles
 	canLowerOOM    bool
@@ -61,8 +61,8 @@ func effectiveCapabilities() (uint64, error) {
 // table is a TOML table.
 type table = map[string]any
 
-// writeConfig writes containerd's configuration. Only what differs from
-// containerd's defaults is in it; see containerd's docs/cri/config.md.
+// writeConfig writes containerd's configuration. It has only differences from containerd's
+// defaults; see containerd's docs/cri/config.md.
 func writeConfig(l layout, registries, cniConf, sandboxImage string, h host) error {
 	content, err := toml.Marshal(configuration(l, registries, cniConf, sandboxImage, h))
 	if err != nil {

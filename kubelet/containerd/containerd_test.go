@@ -174,8 +174,8 @@ func freeze(t *testing.T, l layout, sandbox string) (thaw func()) {
 	return nil
 }
 
-// TestHalfMadePodIsRemoved: what a killed containerd knew but CRI has not been
-// told of is ended by the next one, and its address is free again.
+// TestHalfMadePodIsRemoved: the next containerd ends a sandbox that a killed containerd knew and
+// CRI did not, and its address is free again.
 func TestHalfMadePodIsRemoved(t *testing.T) {
 	if !inNamespaces(t) {
 		return

@@ -24,8 +24,8 @@ type process struct {
 	cgroups []string // "controllers:path", one per hierarchy
 }
 
-// processes reads all that run. Those that end while it looks are left out, and
-// those of which the kernel does not tell.
+// processes lists the running processes, without those that end meanwhile and those whose details
+// the kernel does not show.
 func processes() ([]process, error) {
 	list, err := procstat.All()
 	if err != nil {
@@ -93,7 +93,7 @@ func (p process) isShim(l layout) bool {
 		p.hasFlag("-address", l.socket())
 }
 
-// inCgroup tells whether p lives in a cgroup for which want says yes to its path.
+// inCgroup reports whether p lives in a cgroup whose path want accepts.
 func (p process) inCgroup(want func(path string) bool) bool {
 	for _, line := range p.cgroups {
 		if _, path, found := strings.Cut(line, ":"); found && want(path) {
@@ -192,7 +192,7 @@ func forgetEarlierBoot(l layout) error {
 	return os.WriteFile(mark, []byte(boot+"\n"), 0o600)
 }
 
-// waitUntil polls a condition; for what the kernel does not tell about.
+// waitUntil polls a condition for which the kernel has no notification.
 func waitUntil(ctx context.Context, every time.Duration, done func() (bool, error)) error {
 	for {
 		if ok, err := done(); ok || err != nil {

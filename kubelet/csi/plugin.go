@@ -8,10 +8,10 @@
 // Invariants:
 //   - A driver is asked for a volume only while the node's status names it as in use, and, where
 //     the driver wants volumes attached, as attached.
-//   - What is asked of a driver about one volume is asked one after the other, and is not cut short
-//     by the end of a pod: many drivers go on regardless.
-//   - Before a driver is asked to stage or publish, the disk says so; it says so until the driver
-//     has undone it, or has said for certain that it did nothing.
+//   - The calls of a driver for one volume follow one another, and the end of a pod does not cancel
+//     them: many drivers go on regardless.
+//   - Before a driver is asked to stage or publish, a record of it is on disk; it stays until the
+//     driver has undone it, or has failed for certain without doing anything.
 //   - A volume is unstaged when no pod of the node has it any more, by the records of package
 //     volumes.
 //
@@ -45,7 +45,7 @@ type Tokens interface {
 	Token(ctx context.Context, pod *v1.Pod, audience string, seconds int64) (authenticationv1.TokenRequestStatus, time.Time, error)
 }
 
-// Config is what a Plugin needs.
+// Config configures a Plugin.
 type Config struct {
 	NodeName string
 	// RootDir is the kubelet's directory.
@@ -58,9 +58,9 @@ type Config struct {
 	// Look has the node's status written soon.
 	Look   func()
 	Mounts volumes.Mounts // volumes.HostMounts unless given
-	// Retry has what failed of a pod tried again at once. It must not block.
+	// Retry has the failed volumes of a pod tried again at once. It must not block.
 	Retry func(uid types.UID)
-	// Event tells of what became of a volume, on an object.
+	// Event records the outcome for a volume as an event of an object.
 	Event  func(on runtime.Object, kind, reason, message string)
 	Logger *slog.Logger
 	Now    func() time.Time // time.Now when nil
@@ -77,7 +77,7 @@ type Plugin struct {
 	specs     storagelisters.CSIDriverLister
 	synced    cache.InformerSynced
 
-	timeout  time.Duration   // of what is asked of a driver
+	timeout  time.Duration   // of a call of a driver
 	patience time.Duration   // with which a pod waits for a volume to be attached
 	ctx      context.Context // ends with the process: calls of drivers go on until then
 	stop     context.CancelCauseFunc
@@ -146,7 +146,7 @@ func (p *Plugin) StagingPlace(v *volumes.Volume) string { return p.staging(v) }
 // volumes.Manager.Remembered. It is called before Run.
 func (p *Plugin) Use(records func() ([]*volumes.Volume, error)) { p.records = records }
 
-// Changed is told when the node gets a volume, and when it is rid of it: the node's status says so
+// Changed is called when the node gets a volume, and when it is rid of it: the node's status has it
 // soon.
 func (p *Plugin) Changed(v *volumes.Volume) {
 	if v.PV != nil && p.Provides(v) {
@@ -154,10 +154,10 @@ func (p *Plugin) Changed(v *volumes.Volume) {
 	}
 }
 
-// Observe tells that the Node object has changed.
+// Observe is called when the Node object has changed.
 func (p *Plugin) Observe() { p.stir() }
 
-// stir wakes whoever waits for news.
+// stir wakes all that wait for news.
 func (p *Plugin) stir() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -256,7 +256,8 @@ func (p *Plugin) spec(ctx context.Context, driver string) (*storagev1.CSIDriver,
 const (
 	// syncPatience is how long a volume waits for the CSIDriver objects.
 	syncPatience = 10 * time.Second
-	// attachPatience is how long a pod waits for a volume to be attached before it is told.
+	// attachPatience is how long a pod waits for a volume to be attached before the user gets a
+	// message.
 	attachPatience = 2*time.Minute + 3*time.Second
 	// refreshEvery is how often drivers that want it are asked to publish again, and claims are
 	// looked at.

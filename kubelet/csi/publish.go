@@ -57,7 +57,7 @@ func (p *Plugin) SetUp(ctx context.Context, pod *v1.Pod, v *volumes.Volume) (str
 	return path, again, nil
 }
 
-// path is what a pod gets of a volume: a directory, or a link to a device.
+// path returns a pod's path of a volume: a directory, or a link to a device.
 func (p *Plugin) path(v *volumes.Volume) string {
 	if v.Block() {
 		return v.Dir
@@ -90,7 +90,7 @@ func (p *Plugin) publishedBefore(v *volumes.Volume) bool {
 	return p.published[p.target(v)] != nil
 }
 
-// begun tells whether a driver has been asked to publish a volume, and has not undone it.
+// begun reports whether a driver has been asked to publish a volume, and has not undone it.
 func (p *Plugin) begun(v *volumes.Volume) (bool, error) {
 	if !v.Block() {
 		return known(v.Dir)
@@ -102,7 +102,7 @@ func (p *Plugin) begun(v *volumes.Volume) (bool, error) {
 	return err == nil, err
 }
 
-// shown tells whether a pod has a volume before its eyes.
+// shown reports whether a volume is mounted for a pod.
 func (p *Plugin) shown(v *volumes.Volume) (bool, error) {
 	if begun, err := p.begun(v); err != nil || !begun {
 		return false, err
@@ -217,7 +217,7 @@ func (p *Plugin) request(
 	return r, renew, nil
 }
 
-// podInfo is what a driver is told of the pod.
+// podInfo returns the attributes of the pod for a driver.
 func podInfo(pod *v1.Pod, v *volumes.Volume) map[string]string {
 	return map[string]string{
 		"csi.storage.k8s.io/pod.name":            pod.Name,
@@ -290,7 +290,7 @@ func (p *Plugin) alone(v *volumes.Volume) error {
 	return nil
 }
 
-// groupPolicy tells whether the files of a volume are given to the pod's fsGroup.
+// groupPolicy reports whether the pod's fsGroup becomes the owner of a volume's files.
 func groupPolicy(spec *storagev1.CSIDriver, v *volumes.Volume) (bool, error) {
 	policy := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
 	if spec != nil {

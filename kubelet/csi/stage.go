@@ -32,7 +32,7 @@ func (p *Plugin) Stage(ctx context.Context, v *volumes.Volume) error {
 		return err
 	}
 	if adopted {
-		// The pod keeps what it has.
+		// The pod keeps its volume.
 		if done {
 			return nil
 		}
@@ -177,7 +177,7 @@ func (p *Plugin) askToStage(ctx context.Context, s *session, v *volumes.Volume, 
 	return err
 }
 
-// unnote removes what tells that a volume is staged.
+// unnote removes the record that a volume is staged.
 func (p *Plugin) unnote(v *volumes.Volume) error {
 	if err := p.empty(v.Staged); err != nil {
 		return err
@@ -260,7 +260,7 @@ func (p *Plugin) secret(ctx context.Context, what string, ref *v1.SecretReferenc
 	return values, nil
 }
 
-// dataOf is what the disk remembers of a pod's volume.
+// dataOf is the record of a pod's volume on disk.
 func (p *Plugin) dataOf(v *volumes.Volume) map[string]string {
 	data := map[string]string{
 		dataSpec: specName(v), dataHandle: handleOf(v), dataDriver: driverOf(v), dataNode: p.NodeName,
@@ -277,8 +277,8 @@ type orphan struct {
 	driver, handle, place string
 }
 
-// findOrphans looks once for what an earlier kubelet has staged and no record of a pod names. A
-// volume with a record is unstaged when the last pod is rid of it.
+// findOrphans looks once for volumes that an earlier kubelet has staged and no record of a pod
+// names. A volume with a record is unstaged when the last pod is rid of it.
 func (p *Plugin) findOrphans() {
 	p.mu.Lock()
 	found := p.found

@@ -17,12 +17,11 @@ import (
 	"github.com/barque/barque/kubelet/volumes"
 )
 
-// pluginName is upstream's name of what calls CSI drivers.
+// pluginName is upstream's name of the caller of CSI drivers.
 const pluginName = "kubernetes.io/csi"
 
-// dataFile has what is known of a volume. Its name and content are upstream's: drivers' tools read
-// it. It is there before a driver is first asked for the volume, and goes when the driver is rid of
-// it.
+// dataFile has the record of a volume. Its name and content are upstream's: drivers' tools read it.
+// It is there before a driver is first asked for the volume, and goes when the driver is rid of it.
 const dataFile = "vol_data.json"
 
 // The keys in a dataFile.
@@ -114,7 +113,7 @@ func attachmentName(handle, driver, node string) string {
 //	pods/<uid>/volumes/kubernetes.io~csi/<PV or volume>/mount           a pod's files
 //	plugins/kubernetes.io/csi/volumeDevices/staging/<PV>                a staged device
 //	plugins/kubernetes.io/csi/volumeDevices/publish/<PV>/<uid>          a pod's device
-//	plugins/kubernetes.io/csi/volumeDevices/<PV>/data                   what is known of a device
+//	plugins/kubernetes.io/csi/volumeDevices/<PV>/data                   the record of a device
 //	pods/<uid>/volumeDevices/kubernetes.io~csi/<PV>                     a link to the pod's device
 type places struct{ root string }
 
@@ -146,7 +145,7 @@ func (p places) stagingData(v *volumes.Volume) string {
 	return filepath.Dir(v.Staged)
 }
 
-// known tells whether there is a dataFile in a directory.
+// known reports whether there is a dataFile in a directory.
 func known(dir string) (bool, error) {
 	_, err := os.Lstat(filepath.Join(dir, dataFile))
 	if errors.Is(err, fs.ErrNotExist) {

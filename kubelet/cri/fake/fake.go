@@ -125,8 +125,8 @@ func (r *Runtime) making(ctx context.Context, call, name string) error {
 	return status.FromContextError(ctx.Err()).Err()
 }
 
-// Cut lists the calls that were to make something and whose context ended before they did. A real
-// runtime keeps what it has half made.
+// Cut lists the creating calls whose context ended before they were done. A real runtime keeps the
+// half-made objects.
 func (r *Runtime) Cut() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -513,7 +513,7 @@ func (r *Runtime) PullImage(_ context.Context, image string, _ *runtimeapi.AuthC
 	return image, nil
 }
 
-// Pulls lists what was pulled.
+// Pulls lists the pulled images.
 func (r *Runtime) Pulls() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
