@@ -19,7 +19,7 @@ import (
 	"github.com/barque/barque/internal/procstat"
 )
 
-// ending is a container that ends when it is told to.
+// ending is a container that ends on a signal file.
 type ending struct {
 	name    string
 	script  string // behind the wait
@@ -81,7 +81,7 @@ func (e ending) out(f *fixture, suffix string) string {
 	return filepath.Join(f.dataDir, "out", e.name+suffix)
 }
 
-// end tells the container to end.
+// end makes the container end.
 func (e ending) end(f *fixture, suffix string) {
 	if err := os.WriteFile(filepath.Join(e.out(f, suffix), "end"), nil, 0o666); err != nil {
 		f.t.Fatal(err)
@@ -196,7 +196,7 @@ func TestEndsBeforeABoot(t *testing.T) {
 	}
 }
 
-// killShims kills all shims of the node with what runs in their containers.
+// killShims kills all shims of the node and the processes in their containers.
 func (f *fixture) killShims() {
 	all, err := procstat.All()
 	if err != nil {

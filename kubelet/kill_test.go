@@ -77,8 +77,8 @@ func newKills(t *testing.T) *kills {
 	return k
 }
 
-// witness runs until it is told to end. It says in a directory of the host when it starts, and when
-// another one of the same container runs.
+// witness runs until a signal ends it. It records its starts in a directory of the host, and a
+// second process of the same container.
 const witness = `exec 9>/out/lock; flock -n 9 || echo another one runs >> /out/wrong; echo started >> /out/starts
 trap 'exit 0' TERM; while :; do sleep 0.1 9>&-; done`
 
@@ -168,7 +168,7 @@ func (k *kills) pod(name string, outs []string) *v1.Pod {
 	return pod
 }
 
-// starts tells how often a container has started.
+// starts returns how often a container has started.
 func (k *kills) starts(out string) int {
 	raw, err := os.ReadFile(filepath.Join(out, "starts"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -177,7 +177,7 @@ func (k *kills) starts(out string) int {
 	return bytes.Count(raw, []byte("\n"))
 }
 
-// left tells what there is of a pod that is gone.
+// left returns an error for remains of a deleted pod.
 func (k *kills) left(ctx context.Context, pod *v1.Pod) error {
 	uid := string(pod.UID)
 	mounts, err := os.ReadFile("/proc/self/mountinfo")

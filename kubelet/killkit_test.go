@@ -230,7 +230,7 @@ func startRelay(t *testing.T, dir, runtimeSocket string) (*relay, string) {
 	return r, "unix://" + path
 }
 
-// arm has f called once, at a moment of the next call of a method. f tells whether the caller is
+// arm has f called once, at a moment of the next call of a method. f reports whether the caller is
 // gone.
 func (r *relay) arm(method string, at moment, f func() bool) {
 	r.mu.Lock()
@@ -238,7 +238,7 @@ func (r *relay) arm(method string, at moment, f func() bool) {
 	r.method, r.at, r.armed = method, at, f
 }
 
-// set returns what is to be done at a moment of a call, or nil.
+// set returns the function for a moment of a call, or nil.
 func (r *relay) set(method string, at moment) func() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -261,7 +261,7 @@ func (r *relay) handle(_ any, in grpc.ServerStream) error {
 		<-in.Context().Done()
 		return status.FromContextError(in.Context().Err()).Err()
 	}
-	// A call that the runtime has heard goes on without who asked, as it does when that dies.
+	// The runtime goes on with a call that it has received when the caller dies.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(in.Context()))
 	defer cancel()
 	if md, ok := metadata.FromIncomingContext(in.Context()); ok {
@@ -297,10 +297,10 @@ func (r *relay) handle(_ any, in grpc.ServerStream) error {
 	}
 }
 
-// kindOf are the kinds of what a kubelet lists.
+// kindOf has the kinds of the resources that a kubelet lists.
 var kindOf = map[string]string{"pods": "Pod", "nodes": "Node", "csidrivers": "CSIDriver", "resourceslices": "ResourceSlice"}
 
-// serveAPI serves what is in memory over HTTP: as much of an API server as a kubelet needs.
+// serveAPI serves the objects in memory over HTTP: as much of an API server as a kubelet needs.
 func serveAPI(t *testing.T, api *fake.Clientset) (url string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -333,7 +333,7 @@ func serveAPI(t *testing.T, api *fake.Clientset) (url string) {
 	return server.URL
 }
 
-// query is what a request is about.
+// query is a parsed request.
 type query struct {
 	version                            schema.GroupVersion
 	resource, namespace, name, subpart string
@@ -409,7 +409,7 @@ func (q query) do(api *fake.Clientset, r *http.Request) (kruntime.Object, error)
 	return nil, apierrors.NewMethodNotSupported(q.group().GroupResource(), r.Method)
 }
 
-// watch tells of what is there first, so that nothing is missed between a list and a watch.
+// watch sends the existing objects first, so that nothing is missed between a list and a watch.
 func (q query) watch(ctx context.Context, api *fake.Clientset, w http.ResponseWriter, r *http.Request) error {
 	if r.URL.Query().Get("sendInitialEvents") != "" {
 		return apierrors.NewInvalid(q.version.WithKind(kindOf[q.resource]).GroupKind(), "", nil) // the client lists then

@@ -2,8 +2,8 @@
 //
 // It wires the node's rooms together: pods (the workers), cri (the runtime), volumes, probes,
 // images, cgroups, status, node (registration) and server (port 10250). It sees the cluster only
-// through the client it is given. Several kubelets may run on one machine, each with its own
-// directories, cgroup root and addresses.
+// through its client. Several kubelets may run on one machine, each with its own directories,
+// cgroup root and addresses.
 //
 // Invariant: ending a kubelet ends no pod. One that starts adopts what runs.
 //
@@ -86,18 +86,18 @@ type Config struct {
 	Version         string     // as Kubernetes counts, such as v1.37.2+barque
 
 	Client kubernetes.Interface // as system:node:<NodeName>
-	// Services and ServicesSynced tell containers of the services there are. They may be nil.
+	// Services lists the services for the environment of containers. Both may be nil.
 	Services       corelisters.ServiceLister
 	ServicesSynced cache.InformerSynced
-	// Pods holds the pods that are bound to this node; the API server shows a node no others. Who
-	// gives it starts it, and may share it.
+	// Pods holds the pods that are bound to this node; the API server shows a node no others. The
+	// caller starts it, and may share it.
 	Pods cache.SharedIndexInformer
 
-	// Network is told of the addresses of pods before their containers run. It may be nil.
+	// Network gets the addresses of pods before their containers run. It may be nil.
 	Network pods.Network
 
-	// RuntimeEndpoint is the runtime's CRI socket, unix:///path. RuntimeName is what container IDs
-	// begin with; containerd when empty.
+	// RuntimeEndpoint is the runtime's CRI socket, unix:///path. RuntimeName is the prefix of
+	// container IDs; containerd when empty.
 	RuntimeEndpoint string
 	RuntimeName     string
 	// ImportImages puts the images of a tar into the runtime; nil when the runtime is not the
@@ -131,21 +131,22 @@ type Config struct {
 	Revoked        func(leaf *x509.Certificate) error
 	RevokedChanged []func() <-chan struct{}
 
-	// Settings are what users may choose; the defaults when nil. They are complete and valid.
+	// Settings are the user's configuration; the defaults when nil. They are complete and valid.
 	Settings *config.Configuration
 
 	// SchedulingDelay is how late processes of this machine are scheduled, by which the starts of
 	// pods are paced. They are not when it is nil.
 	SchedulingDelay func() time.Duration
 
-	// Logind connects to what tells of the machine's shutdown; to systemd's over the system's D-Bus
-	// when nil.
+	// Logind connects to the source of shutdown signals; to systemd's logind over the system's
+	// D-Bus when nil.
 	Logind func(context.Context) (shutdown.Logind, error)
 
-	// Found is told what the node finds wrong with itself, each time that it has looked: every ten
-	// seconds, and more often while it is not ready. It may be nil.
+	// Found is called with the node's faults after each check: every ten seconds, and more often
+	// while the node is not ready. It may be nil.
 	Found func(Ills)
-	// Moved is told of other internal addresses than the Node object had. It may be nil.
+	// Moved is called when the internal addresses differ from those of the Node object. It may be
+	// nil.
 	Moved func(before, now []string)
 
 	// Collectors are other parts' metrics of this node, which its server shows beside its own.
@@ -154,7 +155,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Ills are what a node finds wrong with itself.
+// Ills are the faults that a node finds with itself.
 type Ills = node.Ills
 
 // Kubelet is one node's agent.
@@ -423,7 +424,7 @@ func (e endedPods) End(uid types.UID, within time.Duration) {
 // Registered is closed once the API server has the Node.
 func (k *Kubelet) Registered() <-chan struct{} { return k.registered }
 
-// released tells whether the API server knows which volumes the node is rid of.
+// released reports whether the API server knows which volumes the node is rid of.
 func (k *Kubelet) released() bool {
 	node := k.own.Load()
 	inUse, known := k.drivers.InUse()
@@ -444,7 +445,7 @@ func (k *Kubelet) localVolumes() (*volumes.Local, error) {
 	return volumes.NewLocal(k.config.VolumesDir, localvolumes.NewRecord(k.config.Client, k.config.Logger))
 }
 
-// port is the one that the node tells others to reach its server at.
+// port returns the port of the node's server that the Node object announces.
 func (c *Config) port() (int32, error) {
 	if c.ServerAddress == "" {
 		return 0, nil
@@ -468,23 +469,23 @@ func texts(addrs []netip.Addr) []string {
 	return list
 }
 
-// host is what matters of this machine for which pods it takes.
+// host returns the properties of this machine for the admission of pods.
 func (k *Kubelet) host() admission.Input {
 	return admission.Input{UnsafeSysctls: k.config.Settings.AllowedUnsafeSysctls, AppArmor: k.appArmor, Pressure: k.short(), ShuttingDown: k.shutdown.Begun()}
 }
 
-// short is what the node is short of.
+// short returns the pressure conditions of the node.
 func (k *Kubelet) short() []v1.NodeConditionType { return k.eviction.Conditions() }
 
 // preemptionGrace is how long a pod has to end that makes room for a critical one.
 const preemptionGrace = 30 * time.Second
 
-// free removes what nobody uses.
+// free removes dead containers and unused images.
 func (k *Kubelet) free(ctx context.Context) error {
 	return errors.Join(k.pods.RemoveDead(ctx), k.garbage.RemoveUnused(ctx))
 }
 
-// services lists what the pods of a namespace are told of.
+// services lists the services for the environment of a namespace's pods.
 func (k *Kubelet) services(namespace string) []*v1.Service {
 	if k.config.Services == nil {
 		return nil
@@ -597,8 +598,8 @@ func (k *Kubelet) watchNode(ctx context.Context) error {
 // the variables of some is better than none.
 const servicesPatience = 10 * time.Second
 
-// manifestsPatience bounds the wait for the API server's mirrors of static pods, which tell what
-// they have been through. Static pods run without an API server, too.
+// manifestsPatience bounds the wait for the API server's mirrors of static pods, which have their
+// earlier status. Static pods run without an API server, too.
 const manifestsPatience = 10 * time.Second
 
 // watchManifests runs the static pods.
@@ -618,8 +619,8 @@ func (k *Kubelet) watchManifests(ctx context.Context) error {
 	return k.static.Run(ctx)
 }
 
-// followed tells the pods that all those of the API server are known, once the labels and taints
-// are known by which new ones are decided about; then that those of files are, too.
+// followed reports to the pods' manager that all pods of the API server are known, once the labels
+// and taints are known by which new pods are decided; then the same for pods of manifests.
 func (k *Kubelet) followed(ctx context.Context) {
 	select {
 	case <-ctx.Done():

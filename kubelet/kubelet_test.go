@@ -246,7 +246,7 @@ func ready(p *v1.Pod) bool {
 	return false
 }
 
-// deletePod does what an API server does on a graceful deletion.
+// deletePod changes a pod as an API server does on a graceful deletion.
 func (f *fixture) deletePod(name string, grace int64) {
 	pod := f.get(name).DeepCopy()
 	now := metav1.NewTime(time.Now().Add(time.Duration(grace) * time.Second))

@@ -18,13 +18,13 @@ type Observation struct {
 	Available, Capacity int64
 }
 
-// Memory is what a decision needs of earlier ones.
+// Memory keeps the state between decisions.
 type Memory struct {
 	since    map[int]time.Time                  // since when a threshold is met, by its place in the list
 	lastSeen map[v1.NodeConditionType]time.Time // when a condition was last due
 }
 
-// Verdict is what follows from what was observed.
+// Verdict is the decision that follows from an observation.
 type Verdict struct {
 	// Conditions are those that the node is to have, in order.
 	Conditions []v1.NodeConditionType
@@ -34,8 +34,8 @@ type Verdict struct {
 	Met []Threshold
 }
 
-// Judge says what is short. It keeps a condition for transition after it was last due, so that pods
-// do not come back only to be evicted again.
+// Judge decides which conditions the node has and which threshold is met. It keeps a condition for
+// transition after it was last due, so that pods do not come back only to be evicted again.
 func Judge(m *Memory, thresholds []Threshold, seen map[Signal]Observation, transition time.Duration, now time.Time) Verdict {
 	if m.since == nil {
 		m.since, m.lastSeen = map[int]time.Time{}, map[v1.NodeConditionType]time.Time{}
@@ -46,7 +46,7 @@ func Judge(m *Memory, thresholds []Threshold, seen map[Signal]Observation, trans
 		o, ok := seen[t.Signal]
 		if !ok {
 			if !m.since[i].IsZero() {
-				m.lastSeen[about[t.Signal].condition] = now // nobody knows that it is over
+				m.lastSeen[about[t.Signal].condition] = now // no observation shows that it is over
 			}
 			continue
 		}
@@ -88,7 +88,7 @@ func Judge(m *Memory, thresholds []Threshold, seen map[Signal]Observation, trans
 	return v
 }
 
-// ContainerUse is what one container uses.
+// ContainerUse has the figures of one container.
 type ContainerUse struct {
 	Name   string
 	Memory int64 // working set
@@ -96,7 +96,7 @@ type ContainerUse struct {
 	Inodes int64
 }
 
-// Use is what a pod uses.
+// Use has the figures of a pod.
 type Use struct {
 	Containers []ContainerUse
 	Memory     int64 // working set of the whole pod, when known
@@ -181,7 +181,7 @@ func priority(pod *v1.Pod) int32 {
 	return *pod.Spec.Priority
 }
 
-// Message tells users why a pod was evicted, with figures.
+// Message is the message for users about an eviction, with figures.
 func Message(t Threshold, o Observation, c Candidate) string {
 	name := about[t.Signal].resource
 	message := fmt.Sprintf("The node was low on resource: %v. ", name)
@@ -267,7 +267,7 @@ func allLimited(pod *v1.Pod) bool {
 	return true
 }
 
-// MeasuresDisk tells whether it matters how much of the disk a pod uses, though nothing is short.
+// MeasuresDisk reports whether a pod's use of the disk matters while nothing is short.
 func MeasuresDisk(pod *v1.Pod) bool {
 	for i := range pod.Spec.Volumes {
 		if e := pod.Spec.Volumes[i].EmptyDir; e != nil && e.SizeLimit != nil && e.Medium != v1.StorageMediumMemory {

@@ -39,13 +39,13 @@ var about = map[Signal]struct {
 	PIDAvailable:      {v1.NodePIDPressure, resourcePIDs},
 }
 
-// Names under which pods are told of what is no resource of the API.
+// Names in messages for resources that the API does not have.
 const (
 	resourceInodes v1.ResourceName = "inodes"
 	resourcePIDs   v1.ResourceName = "pids"
 )
 
-// Amount is a quantity, or a share of what there is.
+// Amount is a quantity, or a share of the capacity.
 type Amount struct {
 	Quantity resource.Quantity
 	Share    float64 // 0.1 is 10 %; the quantity counts when 0
@@ -58,7 +58,7 @@ func (a Amount) of(capacity int64) int64 {
 	return a.Quantity.Value()
 }
 
-// off tells whether an amount turns a threshold off: nothing, or all that there is.
+// off reports whether an amount turns a threshold off: nothing, or the whole capacity.
 func (a Amount) off() bool {
 	return a.Share >= 1 || a.Share == 0 && a.Quantity.Sign() == 0
 }
@@ -166,7 +166,7 @@ func parse(name, value string, reclaim map[string]string) (Threshold, error) {
 	return t, nil
 }
 
-// Reserve adds to what is reserved what must stay free by the hard thresholds: pods cannot have it.
+// Reserve adds the hard thresholds to the reserved resources: pods cannot have those either.
 func Reserve(reserved v1.ResourceList, thresholds []Threshold, capacity v1.ResourceList) v1.ResourceList {
 	sum := v1.ResourceList{}
 	for name, q := range reserved {

@@ -134,7 +134,7 @@ func (m *moving) Read(p []byte) (int, error) {
 	n, err := m.Reader.Read(p)
 	select {
 	case m.moves <- err != nil:
-	case <-m.moves: // nobody has looked since the last move
+	case <-m.moves: // the last move is not yet read
 		m.moves <- err != nil
 	}
 	return n, err

@@ -16,13 +16,13 @@ import (
 	"github.com/barque/barque/kubelet/cri"
 )
 
-// Containers tells what images are used by.
+// Containers lists the containers that use images.
 type Containers interface {
 	ListContainers(ctx context.Context, selector map[string]string) ([]*runtimeapi.Container, error)
 	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
 }
 
-// CollectorConfig is what a Collector needs.
+// CollectorConfig configures a Collector.
 type CollectorConfig struct {
 	Images     cri.Images
 	Containers Containers
@@ -105,7 +105,7 @@ func (c *Collector) look(ctx context.Context, first time.Time) error {
 	return err
 }
 
-// Collect looks once and removes what it must.
+// Collect removes images once, as far as it must.
 func (c *Collector) Collect(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -39,7 +39,7 @@ type Error struct {
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-// Events is told what happens, to be recorded as events of the pod.
+// Events records events of pods.
 type Events interface {
 	Event(pod *v1.Pod, container *v1.Container, kind, reason, message string)
 }
@@ -49,7 +49,7 @@ type Secrets interface {
 	Secret(ctx context.Context, pod *v1.Pod, name string) (*v1.Secret, error)
 }
 
-// Config is what a Puller needs.
+// Config configures a Puller.
 type Config struct {
 	Images  cri.Images
 	Secrets Secrets

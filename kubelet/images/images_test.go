@@ -57,7 +57,7 @@ func TestEnsure(t *testing.T) {
 	}
 }
 
-// slow pulls until it is told to go on.
+// slow pulls until it is released.
 type slow struct {
 	*fake.Runtime
 	release chan struct{}
@@ -72,8 +72,8 @@ func (s slow) PullImage(ctx context.Context, image string, auth *runtimeapi.Auth
 	return s.Runtime.PullImage(ctx, image, auth, box)
 }
 
-// TestOnePullServesAll: those who want an image while it is pulled wait for it, and when the one
-// who began loses interest another one goes on.
+// TestOnePullServesAll: later callers wait for a running pull of the same image, and go on with it
+// when its first caller gives up.
 func TestOnePullServesAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		images := slow{fake.New(), make(chan struct{})}
@@ -221,7 +221,7 @@ func (t *told) Event(_ *v1.Pod, _ *v1.Container, _, reason, message string) {
 	t.messages = append(t.messages, reason+": "+message)
 }
 
-// TestPulledTellsTime: who waits for a pod sees what the pull took.
+// TestPulledTellsTime: the event has the duration of the pull.
 func TestPulledTellsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runtime := fake.New()
@@ -250,7 +250,7 @@ func (away) ImageStatus(ctx context.Context, _ string) (*runtimeapi.Image, error
 	return nil, ctx.Err()
 }
 
-// loud fails its test when it is told of an event.
+// loud fails its test on an event.
 type loud struct{ t *testing.T }
 
 func (l loud) Event(_ *v1.Pod, _ *v1.Container, kind, reason, message string) {

@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// TestASilentNodeIsGivenUp: a node that takes no bytes is waited for, which is told once, and then
-// given up. One that has the whole tar may take its time while it is Ready.
+// TestASilentNodeIsGivenUp: a node that takes no bytes is waited for, with one report, and then
+// given up. A node that has the whole tar may take its time while it is Ready.
 func TestASilentNodeIsGivenUp(t *testing.T) {
 	for name, c := range map[string]struct {
 		ready corev1.ConditionStatus

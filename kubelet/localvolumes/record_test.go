@@ -51,7 +51,7 @@ func TestRecord(t *testing.T) {
 	if err := r.MayMake(t.Context(), living("other", ""), func() (bool, error) { return true, nil }); err != nil || recorded(t, client, "other") != localpv.Made {
 		t.Errorf("made meanwhile: %v, recorded as %q", err, recorded(t, client, "other"))
 	}
-	// What the caller has of the volume may be older than the record.
+	// The caller's copy of the volume may be older than the record.
 	for _, name := range []string{"was", "lost"} {
 		err := r.MayMake(t.Context(), living(name, ""), absent)
 		if lost := (*LostError)(nil); !errors.As(err, &lost) || !strings.Contains(err.Error(), "/v/"+name+" was made before") || !strings.Contains(err.Error(), localpv.DeclareLost(name)) {
@@ -89,7 +89,8 @@ func TestARecordThatFails(t *testing.T) {
 	}
 }
 
-// TestTheAgentRecords: what is there at the start, of an earlier version too, and what is gone.
+// TestTheAgentRecords: directories that are there at the start, of an earlier version too, and
+// directories that are gone.
 func TestTheAgentRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset(living("earlier", ""), living("unused", ""), living("fine", localpv.Made), living("gone", localpv.Made), living("back", localpv.Lost),

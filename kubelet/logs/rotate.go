@@ -23,14 +23,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Runtime is what is asked of the container runtime.
+// Runtime is the Rotator's interface to the container runtime.
 type Runtime interface {
 	ListContainers(ctx context.Context, selector map[string]string) ([]*runtimeapi.Container, error)
 	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
 	ReopenContainerLog(ctx context.Context, id string) error
 }
 
-// Config is what a Rotator needs.
+// Config configures a Rotator.
 type Config struct {
 	Runtime  Runtime
 	MaxSize  int64         // bytes of one file; 10 MiB when 0
