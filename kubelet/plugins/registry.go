@@ -1,5 +1,6 @@
 // Package plugins finds the plugins of a node by the sockets that they put into a directory, and
-// tells those parts of the kubelet that use them. It speaks k8s.io/kubelet's pluginregistration v1.
+// hands them to the parts of the kubelet that use them. It speaks k8s.io/kubelet's
+// pluginregistration v1.
 //
 // It knows no kind of plugin: a Handler does.
 package plugins
@@ -42,11 +43,12 @@ type Plugin struct {
 // Handler uses plugins of one type. Its methods are called one at a time for one socket, and at the
 // same time for several: a plugin that does not answer keeps no other waiting.
 type Handler interface {
-	// Register takes a plugin, in place of another one of its name. An error is told to the plugin,
-	// which is tried again later.
+	// Register takes a plugin, in place of another one of its name. The plugin gets the error, and
+	// is tried again later.
 	Register(context.Context, Plugin) error
-	// Deregister is told that the plugin's socket is gone, or is another plugin's now.
-	// A plugin with the same name and another endpoint stays.
+	// Deregister is called when the plugin's socket is gone, or is another plugin's now. A plugin
+	// with the same name and another endpoint stays. register asks the plugin for its kind, hands
+	// it to its handler and notifies it of the outcome. It returns the plugin if it was accepted.
 	Deregister(Plugin)
 }
 

@@ -35,8 +35,8 @@ const (
 	longestBoxRetry = 30 * time.Second
 )
 
-// act does what a plan says and tells whether it changed something that is worth another look at
-// once. What takes long it starts beside.
+// act carries a plan out and reports whether a change needs another look at once. It starts slow
+// steps in the background.
 func (w *worker) act(ctx context.Context, f Facts, p Plan) (changed bool) {
 	for _, k := range p.Kill {
 		w.kill(ctx, f.Pod, k)
@@ -86,7 +86,7 @@ func (w *worker) act(ctx context.Context, f Facts, p Plan) (changed bool) {
 	return changed
 }
 
-// begin begins a start of the pod if it is its turn. begun tells that the pod has a sandbox.
+// begin begins a start of the pod if it is its turn. begun means that the pod has a sandbox.
 func (w *worker) begin(pod *v1.Pod, begun bool) (end func(), ok bool) {
 	if w.m.Starts == nil {
 		return func() {}, true
@@ -104,7 +104,7 @@ func (w *worker) try(pod *v1.Pod, what string, err error) bool {
 }
 
 func (w *worker) createSandbox(pod *v1.Pod, attempt uint32) {
-	clear(w.replacing) // the whole pod is, and that is told
+	clear(w.replacing) // the whole pod is replaced, and the status shows that
 	err := w.trySandbox(pod, attempt)
 	if err == nil {
 		w.boxDelay = 0
@@ -321,7 +321,7 @@ type killing struct {
 	cancel context.CancelCauseFunc
 }
 
-// leastGrace is what a container gets at least to end by itself.
+// leastGrace is the shortest grace period of a container.
 const leastGrace = 2 * time.Second
 
 // graceFor is how long a container has to end.

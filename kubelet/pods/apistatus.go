@@ -17,10 +17,10 @@ import (
 type StatusInput struct {
 	Facts
 	Plan Plan
-	// Ending is set once the pod is being ended for good: what has ended will not be started again.
+	// Ending is set once the pod is being ended for good: ended containers are not started again.
 	// The pod is over once Plan.Ended is set, too.
 	Ending bool
-	// Reason and Message tell why the kubelet itself ended the pod, such as DeadlineExceeded.
+	// Reason and Message are set when the kubelet itself ended the pod, such as DeadlineExceeded.
 	Reason, Message string
 	HostIPs         []string
 	Runtime         string // the name before :// in container IDs
@@ -227,7 +227,7 @@ func terminated(in *StatusInput, c *Container) *v1.ContainerStateTerminated {
 	return t
 }
 
-// share cuts a message to a container's share of what its pod may say.
+// share cuts a message to a container's share of the pod's bound on messages.
 func share(pod *v1.Pod, message string) string {
 	containers := len(pod.Spec.Containers) + len(pod.Spec.InitContainers) + len(pod.Spec.EphemeralContainers)
 	most := maxPodMessages / max(containers, 1)
@@ -258,7 +258,7 @@ func mountStatuses(in *StatusInput, c *v1.Container, before *v1.ContainerStatus)
 	return list
 }
 
-// imagesOf are the IDs of the images of a pod's volumes: what is given in place of a path is the
+// imagesOf returns the IDs of the images of a pod's volumes: the path of such a volume is the
 // image's ID.
 func imagesOf(pod *v1.Pod, paths map[string]string) map[string]string {
 	var images map[string]string

@@ -16,7 +16,7 @@ type Backoff struct {
 	Last  time.Time     // when it was restarted
 }
 
-// due tells when a container that ended at ended may be restarted.
+// due returns when a container that ended at ended may be restarted.
 func (b Backoff) due(ended time.Time) time.Time {
 	if b.Delay == 0 || ended.Sub(b.Last) > forgivenAfter {
 		return ended

@@ -18,33 +18,34 @@ import (
 	"github.com/barque/barque/kubelet/volumes"
 )
 
-// Volumes is what pods need of package volumes.
+// Volumes is the interface of pods to package volumes.
 type Volumes interface {
 	SubPath(uid types.UID, volume, root, container string, index int, path string) (string, error)
 	PodDir(uid types.UID) string
-	// Relabels tells whether the runtime may give a volume the SELinux label of the pod.
+	// Relabels reports whether the runtime may give a volume the SELinux label of the pod.
 	Relabels(uid types.UID, volume string) bool
 }
 
-// Cgroups is what pods need of package cgroups.
+// Cgroups is the interface of pods to package cgroups.
 type Cgroups interface {
 	Parent(pod *v1.Pod) string
 }
 
-// Devices is what containers need of package dra.
+// Devices is the interface of containers to package dra.
 type Devices interface {
 	// Devices returns the CDI names of the devices that a container gets.
 	Devices(pod *v1.Pod, container *v1.Container) []string
 }
 
-// Kit turns pods into what the runtime is asked to make. It reads what pods refer to and writes the
-// few files that containers get from the kubelet itself; it starts nothing.
+// Kit makes the runtime's configurations of pods and containers. It reads the objects that pods
+// refer to, and writes the kubelet's few files for containers; it starts nothing.
 type Kit struct {
 	Volumes Volumes
 	Cgroups Cgroups
 	Objects volumes.Objects
 	Devices Devices // nil when there are none
-	// Services lists the services that a namespace's pods are told of, the API's own among them.
+	// Services lists the services for the environment of a namespace's pods, the API's own among
+	// them.
 	Services func(namespace string) []*v1.Service
 
 	LogDir        string // an absolute path

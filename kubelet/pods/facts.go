@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ContainerState is what the runtime says of a container.
+// ContainerState is the runtime's state of a container.
 type ContainerState int
 
 // The states of a container, in the order in which it passes them.
@@ -36,7 +36,7 @@ type Container struct {
 	Image     string // as the runtime names it
 	ImageID   string
 	User      *v1.ContainerUser
-	Limits    *Limits // as the runtime enforces them; nil when it does not tell
+	Limits    *Limits // as the runtime enforces them; nil when it does not report them
 	// MemoryRequest is in bytes, as it was when the container was made; nil when that is not known.
 	MemoryRequest *int64
 }
@@ -96,12 +96,12 @@ func (o *Observed) previous(c *Container) *Container {
 	return nil
 }
 
-// Health is what probes have found out about a running container.
+// Health is the result of the probes of a running container.
 type Health struct {
 	Started bool // the startup probe succeeded, or there is none
 	Ready   bool // the readiness probe succeeds, or there is none
-	// Failed is set when the liveness or startup probe says that the container must be restarted,
-	// and tells which one.
+	// Failed is set when a liveness or startup probe wants the container restarted, and names the
+	// probe.
 	Failed string
 }
 
@@ -132,7 +132,7 @@ type Facts struct {
 	Images map[string]string // by container name
 	// Pulling holds the containers whose image is being fetched.
 	Pulling map[string]bool // by container name
-	// Troubles holds what went wrong with containers that could not be made.
+	// Troubles holds the failures of containers that could not be created.
 	Troubles map[string]Trouble // by container name
 	// Updated holds the limits that the runtime was given last for running containers since they
 	// started. One whose last update failed is not in it.
@@ -177,8 +177,8 @@ type Waiting struct {
 	Message string
 }
 
-// Plan is what to do about a pod now. Its parts do not depend on each other's outcome: when one
-// changes what is observed, the next decision sees it.
+// Plan has the next steps for a pod. They do not depend on each other's outcome: when one changes
+// the observed state, the next decision sees it.
 type Plan struct {
 	Kill              []Kill
 	Update            []Update

@@ -1,10 +1,10 @@
-// Package pods runs the pods of a node: it makes each pod's containers be what its spec says, tells
-// its status, and ends it in order.
+// Package pods runs the pods of a node: it makes each pod's containers match its spec, reports its
+// status, and ends it in order.
 //
-// One goroutine owns one pod, by UID. What the API server says and what the runtime does reach it
-// as one merged wake-up; then it looks at everything, decides by a pure function (Decide,
-// DecideEnd) and acts. It holds no view of the runtime between two looks. Only slow things run
-// beside it: pulls, hooks and stopping containers.
+// One goroutine owns one pod, by UID. Changes at the API server and at the runtime reach it as one
+// merged wake-up. Then it looks at everything, decides by a pure function (Decide, DecideEnd) and
+// acts. It holds no view of the runtime between two looks. Only slow steps run beside it: pulls,
+// hooks and stopping containers.
 //
 // Invariants: a pod goes from syncing to terminating to terminated and never back; ending this
 // process ends no pod; the pod's object is given up (Status.Finish) only when nothing of the pod is
@@ -64,7 +64,7 @@ type CgroupManager interface {
 	Ensure(pod *v1.Pod) error
 	// Widen raises those limits of a pod's group that are to be higher, and lowers none.
 	Widen(pod *v1.Pod) error
-	// MemoryUsage is what all of a pod uses, in bytes.
+	// MemoryUsage returns the memory of the whole pod, in bytes.
 	MemoryUsage(pod *v1.Pod) (int64, error)
 	Remove(uid types.UID) error
 	Pods() ([]types.UID, error)
@@ -89,7 +89,7 @@ type Prober interface {
 	Forget(uid types.UID)
 }
 
-// StatusWriter carries what is found out to the API server. It must not block.
+// StatusWriter writes statuses to the API server. It must not block.
 type StatusWriter interface {
 	Set(pod *v1.Pod, status v1.PodStatus)
 	// Finish is called once nothing of a deleted pod is left, however often.
@@ -119,7 +119,7 @@ type EventRecorder interface {
 	Event(pod *v1.Pod, container *v1.Container, kind, reason, message string)
 }
 
-// Config is what a Manager needs.
+// Config configures a Manager.
 type Config struct {
 	Runtime cri.Runtime
 	Images  ImageStatus
@@ -130,7 +130,7 @@ type Config struct {
 	Probes  Prober
 	Status  StatusWriter
 	Events  EventRecorder
-	// Allocator decides what of the node a pod gets.
+	// Allocator decides about the resources of pods.
 	Allocator Allocator
 	Starts    Pacer // nil: all at once
 	Kit       *Kit
@@ -154,20 +154,20 @@ type Meter interface {
 
 // Network guards the ways to and from pods with addresses of their own.
 type Network interface {
-	// Attach returns when what the cluster allows and forbids the pod at these addresses is in
-	// force. No container of the pod runs before.
+	// Attach returns when the cluster's rules for the pod at these addresses are in force. No
+	// container of the pod runs before.
 	Attach(ctx context.Context, pod *v1.Pod, addrs []string) error
-	// Detach is told of a pod in which nothing runs any more.
+	// Detach is called for a pod in which nothing runs any more.
 	Detach(pod *v1.Pod)
 }
 
 // Manager owns the workers of all pods.
 type Manager struct {
 	Config
-	workers sync.WaitGroup // workers and what runs beside them; they end with Run's context
+	workers sync.WaitGroup // workers and their background steps; they end with Run's context
 
-	// making is the context of calls that make something at the runtime. It outlives pods: a
-	// runtime keeps what a cancelled call has half made. Each call has a deadline of its own.
+	// making is the context of creating calls to the runtime. It outlives pods: a runtime keeps the
+	// half-made objects of a cancelled call. Each call has a deadline of its own.
 	making context.Context
 
 	mu       sync.Mutex
@@ -179,7 +179,7 @@ type Manager struct {
 	looks looks
 
 	known    chan struct{}                          // closed when complete is set
-	sweeping struct{ devices, volumes atomic.Bool } // those of pods that nobody knows are being removed
+	sweeping struct{ devices, volumes atomic.Bool } // those of unknown pods are being removed
 }
 
 // New returns a manager. Nothing happens before Run.
@@ -193,7 +193,7 @@ func New(config Config) *Manager {
 	return &Manager{Config: config, pods: map[types.UID]*worker{}, seen: map[types.UID]uint64{}, known: make(chan struct{})}
 }
 
-// makingPatience is how long Run waits for what is being made when it ends.
+// makingPatience bounds Run's wait at its end for creating calls.
 const makingPatience = 10 * time.Second
 
 // Run owns the pods until ctx ends. Pods stay as they are then.
@@ -219,17 +219,17 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// Update tells of a pod that the API server has bound to this node, or of its change.
+// Update takes a pod that the API server has bound to this node, or its change.
 func (m *Manager) Update(pod *v1.Pod) {
 	if !m.Has(pod.UID) {
-		m.Allocator.Known(pod) // before another pod asks for what this one has
+		m.Allocator.Known(pod) // before another pod asks for the resources of this one
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.updateLocked(pod, false)
 }
 
-// Remove tells that the API server no longer has the pod.
+// Remove marks a pod that the API server no longer has.
 func (m *Manager) Remove(pod *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -239,15 +239,15 @@ func (m *Manager) Remove(pod *v1.Pod) {
 	}
 }
 
-// Has tells whether something of a pod is left.
+// Has reports whether anything of a pod is left.
 func (m *Manager) Has(uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.pods[uid] != nil
 }
 
-// Synced tells that Update has been called with every pod that the API server has bound to this
-// node. From now on new ones are decided about.
+// Synced ends the first calls of Update: they had every pod that the API server has bound to this
+// node. From now on new pods are decided about.
 func (m *Manager) Synced() {
 	m.Allocator.Synced()
 	m.mu.Lock()
@@ -257,8 +257,8 @@ func (m *Manager) Synced() {
 	}
 }
 
-// Complete tells that Update has been called with every pod of this node, those of files among
-// them. From now on, what the runtime has besides is ended and removed.
+// Complete ends the first calls of Update for all pods of this node, those of manifests among them.
+// From now on, other containers of the runtime are ended and removed.
 func (m *Manager) Complete() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -277,7 +277,7 @@ func (m *Manager) worker(uid types.UID) *worker {
 	return m.pods[uid]
 }
 
-// Wake makes a pod be looked at. It is how others tell that something the pod depends on changed.
+// Wake makes a pod be looked at, after a change of something that it depends on.
 func (m *Manager) Wake(uid types.UID) {
 	w := m.worker(uid)
 	if w != nil {
@@ -301,7 +301,7 @@ func (m *Manager) Retry(uid types.UID) {
 type Eviction struct {
 	Reason, Message string
 	Grace           time.Duration // at most, to end
-	Quiet           bool          // no event tells of it
+	Quiet           bool          // no event is recorded
 }
 
 // Evict ends a pod. Its status says why, also to whoever would make another one. It is false when
@@ -338,7 +338,7 @@ func (m *Manager) Holding() []*v1.Pod {
 	return list
 }
 
-// Gone tells whether a pod has ended and its containers, volumes and groups are removed from the
+// Gone reports whether a pod has ended and its containers, volumes and groups are removed from the
 // node. Its object may still be there.
 func (m *Manager) Gone(uid types.UID) bool {
 	w := m.worker(uid)
@@ -397,7 +397,7 @@ func (m *Manager) RemoveDead(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Pods lists the pods that this node has, with the status last told.
+// Pods lists the pods of this node, with their last statuses.
 func (m *Manager) Pods() []*v1.Pod {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -553,7 +553,7 @@ func (m *Manager) relist(ctx context.Context) error {
 	return nil
 }
 
-// sweep removes directories and groups of pods that nobody knows.
+// sweep removes directories and groups of unknown pods.
 func (m *Manager) sweep() {
 	known := func(uid types.UID) bool {
 		m.mu.Lock()

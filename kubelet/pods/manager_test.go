@@ -41,7 +41,7 @@ type world struct {
 	mu          sync.Mutex
 	statuses    map[types.UID]v1.PodStatus
 	finished    map[types.UID]bool
-	all         []v1.PodStatus // in the order in which they were told
+	all         []v1.PodStatus // in the order in which they were set
 	told        []string
 	mountErr    error
 	unmounts    int
@@ -52,7 +52,7 @@ type world struct {
 	devices     devices
 	unmountErr  error
 	allocations *allocation.Manager
-	onEnd       func() // called when the end of a pod is told
+	onEnd       func() // called when the end of a pod is reported
 
 	allocatable v1.ResourceList // of the node; plenty when nil
 	usage       atomic.Int64    // of each pod's memory
@@ -158,7 +158,7 @@ func newWorld(t *testing.T) *world {
 	return &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{}, finished: map[types.UID]bool{}, dir: dir}
 }
 
-// start runs a manager, which is told that it knows all pods, until w.stop.
+// start runs a manager that knows all pods, until w.stop.
 func (w *world) start() {
 	w.launch()
 	w.manager.Synced()
@@ -259,7 +259,7 @@ func (w *world) events() string {
 	return strings.Join(w.told, "\n")
 }
 
-// done tells whether the pod's object was given up.
+// done reports whether the pod's object was given up.
 func (w *world) done(pod *v1.Pod) bool {
 	synctest.Wait()
 	w.mu.Lock()
@@ -375,7 +375,7 @@ func TestGraceIsGivenAndTakenBack(t *testing.T) {
 		w.status(second)
 		w.manager.Update(deleted(second, 600))
 		time.Sleep(time.Second)
-		w.manager.Update(deleted(second, 1)) // somebody is in a hurry
+		w.manager.Update(deleted(second, 1)) // a client deletes it again with a shorter grace period
 		time.Sleep(3 * time.Second)
 		if !w.done(second) {
 			t.Error("a shorter grace period came too late")
@@ -532,8 +532,8 @@ func TestLogsGoWithTheirContainers(t *testing.T) {
 	})
 }
 
-// TestDeadStayUntilAllPodsAreKnown: a container that ended while no kubelet ran is all that tells
-// how.
+// TestDeadStayUntilAllPodsAreKnown: of a container that ended while no kubelet ran, only its
+// remains at the runtime show how it ended.
 func TestDeadStayUntilAllPodsAreKnown(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := appPod(v1.RestartPolicyNever)
@@ -560,7 +560,7 @@ func TestDeadStayUntilAllPodsAreKnown(t *testing.T) {
 	})
 }
 
-// gate is a network that lets pods in when it is told to.
+// gate is a network that lets pods in when the test opens it.
 type gate struct {
 	mu       sync.Mutex
 	err      error
@@ -810,8 +810,8 @@ func TestVolumesThatCannotBeUpdatedAreTriedAgain(t *testing.T) {
 	})
 }
 
-// TestAStartIsNotCutShort: a pod that is deleted while something of it is being made waits for
-// that, and is ended then. A runtime whose call is cancelled keeps what it has half made.
+// TestAStartIsNotCutShort: a pod that is deleted during a creating call waits for that call, and is
+// ended then. A runtime keeps the half-made objects of a cancelled call.
 func TestAStartIsNotCutShort(t *testing.T) {
 	for _, slow := range []string{"RunPodSandbox app", "CreateContainer main", "StartContainer main"} {
 		t.Run(slow, func(t *testing.T) {
@@ -959,7 +959,7 @@ func TestChangedImage(t *testing.T) {
 				if policy == v1.RestartPolicyNever {
 					return
 				}
-				// What cannot be replaced is told.
+				// A failed replacement is reported.
 				w.runtime.Stubborn["main"] = false
 				w.manager.Update(changedImage(pod, "app:none"))
 				time.Sleep(21 * time.Second)

@@ -154,7 +154,7 @@ const (
 	maxPodMessages = 12 << 10
 )
 
-// lastWords returns what an ended container left: what the runtime says of it, and its message.
+// lastWords returns the message of an ended container: the runtime's and the container's own.
 func (w *worker) lastWords(ctx context.Context, s *runtimeapi.ContainerStatus) string {
 	if said, ok := w.messages[s.Id]; ok {
 		return said

@@ -40,7 +40,7 @@ func restartFor(pod *v1.Pod, name v1.ResourceName) *v1.Pod {
 	return pod
 }
 
-// enforced is what the runtime enforces of a pod's container.
+// enforced returns the limits that the runtime enforces for a pod's container.
 func (w *world) enforced(s v1.PodStatus) *runtimeapi.LinuxContainerResources {
 	w.t.Helper()
 	id := strings.TrimPrefix(s.ContainerStatuses[0].ContainerID, "fake://")
@@ -51,7 +51,7 @@ func (w *world) enforced(s v1.PodStatus) *runtimeapi.LinuxContainerResources {
 	return c.GetResources().GetLinux()
 }
 
-// hasWhole tells what a pod's status says that it has and was given as a whole.
+// hasWhole returns the actual and the allocated resources of a whole pod by its status.
 func hasWhole(s v1.PodStatus) string {
 	if s.Resources == nil {
 		return "nothing"
@@ -157,7 +157,7 @@ func TestResizeOfThePodReachesEphemeralContainers(t *testing.T) {
 	})
 }
 
-// The policy of a container counts for what it inherits. Limits of its own shield it.
+// The resize policy of a container counts for inherited limits. Limits of its own shield it.
 func TestResizeOfThePodByRestart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		heir, owner := restartFor(whole("heir", "1", "1Gi"), v1.ResourceMemory), restartFor(whole("owner", "1", "1Gi"), v1.ResourceMemory)
@@ -221,7 +221,7 @@ func TestResizeOfThePodThatDoesNotFit(t *testing.T) {
 		for _, pod := range []*v1.Pod{a, b} {
 			w.manager.Update(pod)
 			pod.Status = w.status(pod)
-			w.manager.Update(pod) // as the API server tells of it
+			w.manager.Update(pod) // as the API server sends it
 		}
 		b = resizedWhole(b, "2", "1Gi")
 		w.manager.Update(b)
@@ -319,7 +319,7 @@ func TestRestartBeforeAResizeIsTold(t *testing.T) {
 	})
 }
 
-// held is how much memory others must leave to a pod, by its spec and what its status says.
+// held returns the memory that others must leave to a pod, by its spec and its status.
 func held(pod *v1.Pod, s v1.PodStatus) string {
 	pod = pod.DeepCopy()
 	pod.Status = s
@@ -327,7 +327,7 @@ func held(pod *v1.Pod, s v1.PodStatus) string {
 	return list.Memory().String()
 }
 
-// A pod keeps what its containers have until a resize is carried out, also if it had nothing as a
+// A pod keeps its containers' resources until a resize is carried out, also if it had none as a
 // whole before.
 func TestFirstResourcesAsAWholeBelowUsage(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
@@ -354,8 +354,8 @@ func TestFirstResourcesAsAWholeBelowUsage(t *testing.T) {
 	})
 }
 
-// A pod that an earlier process was resizing, and whose status says nothing of it as a whole, has
-// what its containers have.
+// A pod that an earlier process was resizing, and whose status has no resources of the whole pod,
+// has those of its containers.
 func TestResizeThatAnEarlierVersionBegan(t *testing.T) {
 	pod := sized("a", "1", "1Gi")
 	has := resources("1", "4Gi")
@@ -370,7 +370,7 @@ func TestResizeThatAnEarlierVersionBegan(t *testing.T) {
 	}
 }
 
-// What a resize has made larger stays the pod's while the next one does not make it smaller.
+// A resource that a resize has raised stays the pod's until the next resize has lowered it.
 func TestResizeDownAtOnceAfterOneUp(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := whole("a", "1", "1Gi")

@@ -29,7 +29,7 @@ import (
 //	◀────────────────────────────────────── terminated
 //	    and removed from the runtime
 //
-// There is no way back: a pod that was told to end ends, whatever is said afterwards.
+// There is no way back: a pod that has begun to end ends, whatever changes afterwards.
 type phaseOfWork int
 
 const (
@@ -50,11 +50,11 @@ type worker struct {
 
 	mu        sync.Mutex
 	pod       *v1.Pod                 // as the API server has it
-	status    *v1.PodStatus           // as last told
+	status    *v1.PodStatus           // as last set
 	gone      bool                    // the API server has it no longer
 	interrupt context.CancelCauseFunc // ends syncCtx; set before the first step
-	retry     bool                    // what a container's configuration lacked may be there now
-	results   []func()                // of what ran beside, to be taken in by the goroutine
+	retry     bool                    // missing parts of a container's configuration may be there now
+	results   []func()                // of background steps, to be run by the goroutine
 	evicted   *Eviction               // why the node ends it for its own sake
 	bound     *time.Duration          // of the time that it has to end
 
@@ -91,7 +91,7 @@ type worker struct {
 	syncCtx      context.Context   // ends when the pod is to be ended
 	grouped      *cgroups.Limits   // of the pod's group, once it is known to have them
 	attached     string            // the sandbox that the network knows
-	cleaned      atomic.Bool       // what it held is removed from the node; others may read it
+	cleaned      atomic.Bool       // its resources are removed from the node; others may read it
 	removed      bool
 }
 
@@ -112,12 +112,12 @@ func (w *worker) poke() {
 	}
 }
 
-// update takes what the API server says. The newest word counts.
+// update takes the API server's state of the pod. The newest one counts.
 func (w *worker) update(pod *v1.Pod, gone bool) {
 	w.mu.Lock()
 	w.pod, w.gone = pod, w.gone || gone
 	if w.interrupt != nil && (w.gone || pod.DeletionTimestamp != nil) {
-		w.interrupt(errEnding) // pulls, mounts and hooks; what the runtime makes is finished
+		w.interrupt(errEnding) // pulls, mounts and hooks; creating calls to the runtime go on
 	}
 	w.mu.Unlock()
 	w.poke()
@@ -177,7 +177,7 @@ func (w *worker) eviction() *Eviction {
 	return w.evicted
 }
 
-// finish runs fn on the worker's goroutine soon. It is how what runs beside reports.
+// finish runs fn on the worker's goroutine soon. Background steps report by it.
 func (w *worker) finish(fn func()) {
 	w.mu.Lock()
 	w.results = append(w.results, fn)
@@ -185,8 +185,8 @@ func (w *worker) finish(fn func()) {
 	w.poke()
 }
 
-// desired returns the pod with the status last told, which may be newer than what the API server
-// has sent back, and whether the API server has forgotten it.
+// desired returns the pod with its last status, which may be newer than the API server's, and
+// whether the API server has forgotten it.
 func (w *worker) desired() (*v1.Pod, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -197,7 +197,7 @@ func (w *worker) desired() (*v1.Pod, bool) {
 	others, phase := pod.Status.Conditions, pod.Status.Phase
 	pod.Status = *w.status.DeepCopy()
 	if finished(phase) {
-		pod.Status.Phase = phase // somebody else ended it
+		pod.Status.Phase = phase // another writer ended it
 	}
 	for _, c := range others {
 		if !podinfo.NodeDecides(c.Type) {
@@ -312,7 +312,7 @@ func (w *worker) step(ctx context.Context) (next time.Time, done bool) {
 	}
 }
 
-// mustEnd tells whether the pod is to be ended now.
+// mustEnd reports whether the pod must be ended now.
 func (w *worker) mustEnd(f Facts, gone bool) bool {
 	pod := f.Pod
 	if gone || pod.DeletionTimestamp != nil || finished(pod.Status.Phase) || w.failReason != "" {
@@ -364,7 +364,7 @@ func (w *worker) facts(pod *v1.Pod, observed Observed) Facts {
 	return f
 }
 
-// renew forgets, of containers whose image was changed, what the old one has led to.
+// renew forgets the failures and back-offs of containers whose image was changed.
 func (w *worker) renew(pod *v1.Pod) {
 	for _, c := range containerSpecs(pod) {
 		if old, ok := w.specImages[c.Name]; ok && old != c.Image {
@@ -413,7 +413,7 @@ func containerSpecs(pod *v1.Pod) []*v1.Container {
 	return list
 }
 
-// sync brings a living pod nearer to what it should be.
+// sync brings a living pod nearer to its spec.
 func (w *worker) sync(ctx context.Context, f Facts) time.Time {
 	plan := Decide(f)
 	completed := w.followResize(f, plan)
@@ -422,7 +422,7 @@ func (w *worker) sync(ctx context.Context, f Facts) time.Time {
 		w.m.Allocator.Shrunk(w.uid, status)
 	}
 	if finished(status.Phase) {
-		// It ended by itself. That is told once what is left of it, such as sidecars, has ended
+		// It ended by itself. The end is reported once the rest of it, such as sidecars, has ended,
 		// too.
 		w.phase = phaseTerminating
 		return f.Now
@@ -452,7 +452,7 @@ func (w *worker) adoptGroup(f Facts) {
 		return
 	}
 	if w.resizing.active || w.usesMore(f.Pod) {
-		w.grouped = &cgroups.Limits{} // nobody knows which; the resize sets them in its order
+		w.grouped = &cgroups.Limits{} // the limits are unknown; the resize sets them in its order
 		return
 	}
 	w.noteGroup(f.Pod)
@@ -461,8 +461,8 @@ func (w *worker) adoptGroup(f Facts) {
 	}
 }
 
-// usesMore tells whether a pod uses more memory than it was given. An earlier process can have
-// given it a smaller limit, and ended before its status said so: the kernel would kill at that
+// usesMore reports whether a pod uses more memory than its allocation. An earlier process may have
+// allocated a smaller limit, and ended before its status had it: the kernel would kill at that
 // limit.
 func (w *worker) usesMore(pod *v1.Pod) bool {
 	limits := cgroups.LimitsOf(pod)
@@ -528,8 +528,8 @@ const (
 	longestDriverRetry = 2*time.Minute + 2*time.Second
 )
 
-// mount provides the pod's volumes and keeps them up to date. When it cannot, it says when to try
-// again; a change of what is missing comes sooner.
+// mount provides the pod's volumes and keeps them up to date. After a failure it returns when to
+// try again; a change of a missing object wakes the pod sooner.
 func (w *worker) mount(f Facts, plan *Plan) (retry time.Time, ok bool) {
 	pod := f.Pod
 	paths, next, err := w.m.Volumes.Mount(w.syncCtx, pod)
@@ -552,7 +552,7 @@ func (w *worker) mount(f Facts, plan *Plan) (retry time.Time, ok bool) {
 	w.m.Events.Event(pod, nil, v1.EventTypeWarning, "FailedMount", err.Error())
 	if w.paths != nil {
 		plan.wakeAt(w.m.Now().Add(w.mountDelay))
-		return time.Time{}, true // it runs on what it has; only an update failed
+		return time.Time{}, true // it runs on its present volumes; only an update failed
 	}
 	return w.m.Now().Add(w.mountDelay), false
 }
@@ -604,7 +604,7 @@ func (w *worker) prepareDevices(pod *v1.Pod, plan *Plan) (retry time.Time, ok bo
 	w.m.Events.Event(pod, nil, v1.EventTypeWarning, "FailedPrepareDynamicResources", "Failed to prepare dynamic resources: "+err.Error())
 	if w.prepared {
 		plan.wakeAt(w.m.Now().Add(w.deviceDelay))
-		return time.Time{}, true // it runs on what it has
+		return time.Time{}, true // it runs on its present devices
 	}
 	return w.m.Now().Add(w.deviceDelay), false
 }
@@ -616,12 +616,12 @@ func (w *worker) unprepare(ctx context.Context) error {
 	return w.m.Devices.Unprepare(ctx, w.uid)
 }
 
-// terminate ends what is alive of the pod, in order.
+// terminate ends the living parts of the pod, in order.
 func (w *worker) terminate(ctx context.Context, f Facts) time.Time {
 	w.hurry(f.Pod)
 	plan := DecideEnd(f)
 	if plan.Ended {
-		// Before the end is told: from then on all that the pod had may be another pod's.
+		// Before the end is reported: from then on another pod may get the devices.
 		if err := w.unprepare(ctx); err != nil {
 			w.m.Logger.Warn("cannot take back a pod's devices; trying again", "pod", f.Pod.Namespace+"/"+f.Pod.Name, "error", err)
 			return w.m.Now().Add(retryCleanUp)
@@ -645,10 +645,10 @@ func (w *worker) terminate(ctx context.Context, f Facts) time.Time {
 	return plan.WakeAt
 }
 
-// retryCleanUp is the pause between tries to remove what is left.
+// retryCleanUp is the pause between tries to remove the remains.
 const retryCleanUp = 2 * time.Second
 
-// cleanUp removes what an ended pod has left. Its containers stay, for their logs, until the API
+// cleanUp removes the remains of an ended pod. Its containers stay, for their logs, until the API
 // server deletes the pod; then they go too, and once nothing is left the pod's object may go.
 func (w *worker) cleanUp(ctx context.Context, f Facts, gone bool) (next time.Time, done bool) {
 	pod := f.Pod

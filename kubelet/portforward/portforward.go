@@ -38,9 +38,8 @@ const (
 	opening = 30 * time.Second
 	// connecting bounds the connection to a port. A listener whose queue is full does not answer.
 	connecting = 30 * time.Second
-	// lull ends a connection whose pod sends no more, when nothing comes from the client for so
-	// long. A pod that has closed cannot be told from one that still reads, and clients wait for
-	// the end.
+	// lull ends a connection whose pod sends no more, when the client sends nothing for so long. A
+	// pod that has closed looks like one that still reads, and clients wait for the end.
 	lull = time.Second
 )
 
@@ -53,8 +52,8 @@ type Target struct {
 	// Idle bounds a session without traffic; 0 is four hours.
 	Idle   time.Duration
 	Logger *slog.Logger
-	// Refusals bounds the lines about connections that nobody in a pod takes: a client may ask for
-	// them without end.
+	// Refusals bounds the log lines about connections that no process in a pod accepts: a client
+	// may ask for them without end.
 	Refusals *loglimit.Limiter
 }
 

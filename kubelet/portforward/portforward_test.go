@@ -114,7 +114,7 @@ func connect(t *testing.T, address string) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// answer says a word, half-closes, and returns what comes back.
+// answer sends a word, half-closes, and returns the other side's bytes.
 func answer(t *testing.T, conn *net.TCPConn) string {
 	t.Helper()
 	if _, err := io.WriteString(conn, "hello"); err != nil {
