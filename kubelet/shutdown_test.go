@@ -17,7 +17,7 @@ import (
 	"github.com/barque/barque/kubelet/shutdown"
 )
 
-// login is a logind that says what it is told to say.
+// login is a logind that a test controls.
 type login struct {
 	mu        sync.Mutex
 	preparing bool

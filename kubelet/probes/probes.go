@@ -26,8 +26,8 @@ type Target struct {
 	Container *v1.Container
 	StartedAt time.Time
 	PodIP     string
-	// WasStarted and WasReady are what is known of this very container from before a restart of the
-	// kubelet, so that it does not seem to falter when the kubelet comes back.
+	// WasStarted and WasReady are this container's results from before a restart of the kubelet, so
+	// that it does not seem to falter when the kubelet comes back.
 	WasStarted, WasReady bool
 }
 
@@ -38,7 +38,7 @@ type Health struct {
 	Failed  string // "liveness" or "startup" when that probe has given the container up
 }
 
-// Config is what a Manager needs.
+// Config configures a Manager.
 type Config struct {
 	Exec Execer
 	// Changed is called when a result of one of the pod's containers has changed. It must not
@@ -117,7 +117,7 @@ func (m *Manager) Forget(uid types.UID) {
 	}
 }
 
-// Health returns what is known of a container; false when it is not probed.
+// Health returns the health of a container; false when it is not probed.
 func (m *Manager) Health(id string) (Health, bool) {
 	m.mu.Lock()
 	c := m.containers[id]
@@ -206,8 +206,8 @@ func (m *Manager) run(ctx context.Context, pod *v1.Pod, t Target, c *container, 
 }
 
 // opening is the first period of a probe whose success is waited for. A container that has just
-// started does not listen for some moments, which is no failure to count or to tell, and no reason
-// to leave it unready for a whole period: it is asked again soon, and the first answer that counts
+// started does not listen for some moments. That is no failure to count or to report, and no reason
+// to leave it unready for a whole period. It is probed again soon, and the first result that counts
 // is a success or the one at the end of the period.
 type opening struct {
 	until time.Time
@@ -225,7 +225,8 @@ func open(kind string, probe *v1.Probe, until time.Time) *opening {
 	return &opening{until: until, wait: firstRetry}
 }
 
-// again tells in how long to ask again after an attempt that failed at now; false when it counts.
+// again returns the wait before the next attempt after a failure at now; false when the failure
+// counts.
 func (o *opening) again(now time.Time) (time.Duration, bool) {
 	if o == nil || !now.Before(o.until) {
 		return 0, false
@@ -235,7 +236,7 @@ func (o *opening) again(now time.Time) (time.Duration, bool) {
 	return wait, true
 }
 
-// settle turns counts into a result and tells whether the probe is done for good.
+// settle turns counts into a result and reports whether the probe is done for good.
 func (m *Manager) settle(c *container, kind string, probe *v1.Probe, successes, failures int32) bool {
 	succeeded := successes >= max(probe.SuccessThreshold, 1)
 	failed := failures >= threshold(probe.FailureThreshold)

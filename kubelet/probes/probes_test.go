@@ -110,8 +110,8 @@ func TestProbesOfAContainer(t *testing.T) {
 	})
 }
 
-// A container that listens a moment after its start is ready then, not a period later, and nobody
-// is warned.
+// A container that listens a moment after its start is ready then, not a period later, and without
+// a warning.
 func TestReadyAsSoonAsItListens(t *testing.T) {
 	var asked atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -164,7 +164,7 @@ func TestOpeningEndsWithItsPeriod(t *testing.T) {
 	}
 }
 
-// soon is what an answer may take on a busy machine.
+// soon bounds an answer on a busy machine.
 const soon = 20 * time.Second
 
 func TestHTTP(t *testing.T) {
@@ -212,7 +212,7 @@ func TestHTTP(t *testing.T) {
 	if err := probeTCP(context.Background(), ip, port, soon); err != nil {
 		t.Error(err)
 	}
-	// Nobody listens there. A port that is given back would be anybody's.
+	// No process listens there. A port that was released could be another process's.
 	if err := probeTCP(context.Background(), ip, 1, soon); err == nil {
 		t.Error("a port that is closed is open")
 	}

@@ -25,7 +25,7 @@ import (
 // Default is where CSI drivers and other plugins expect a kubelet's files.
 const Default = "/var/lib/kubelet"
 
-// Owner is the file that tells whose a directory is.
+// Owner is the file that names the owner of a directory.
 const Owner = "barque-node"
 
 // former is where nodes kept their pods before they had Default.
@@ -123,7 +123,7 @@ func own(dir, dataDir string) error {
 	return atomicfile.Write(path, []byte(dataDir+"\n"), 0o644)
 }
 
-// Check tells whether what CSI drivers mount below a directory, which need not exist yet, reaches
+// Check reports whether mounts of CSI drivers below a directory, which need not exist yet, reach
 // the host and other pods.
 func Check(dir string) check.Finding {
 	mounts, err := mountinfo.GetMounts(nil)

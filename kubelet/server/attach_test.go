@@ -43,8 +43,8 @@ func (o *oneContainer) Attach(_ context.Context, r *runtimeapi.AttachRequest) (s
 
 var _ cri.Streams = (*oneContainer)(nil)
 
-// TestAttachRefused: what would show nothing or never end is refused, so that kubectl run shows the
-// log instead.
+// TestAttachRefused: an attach that would show nothing or never end is refused, so that kubectl run
+// shows the log instead.
 func TestAttachRefused(t *testing.T) {
 	over := exec.Command("true")
 	if err := over.Start(); err != nil {

@@ -32,14 +32,14 @@ const maxCached = 1024
 // system:masters. From the next minor version on the API server is asked about those.
 var superusers = []string{kubeletapi.ClientGroup, "system:masters"}
 
-// user is who calls.
+// user is the caller.
 type user struct {
 	name   string
 	uid    string
 	groups []string
 }
 
-// guard lets through who is known and allowed.
+// guard lets authenticated and authorized callers through.
 type guard struct {
 	client   kubernetes.Interface
 	node     string
@@ -92,7 +92,7 @@ func (g *guard) protect(next http.Handler) http.Handler {
 	})
 }
 
-// authenticate returns who calls, or nil when nothing proves it.
+// authenticate returns the caller, or nil without a proof.
 func (g *guard) authenticate(r *http.Request) (*user, error) {
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		leaf := r.TLS.VerifiedChains[0][0]
@@ -148,8 +148,8 @@ func (g *guard) verify(sent []*x509.Certificate) error {
 	return err
 }
 
-// attributes says what a request is about, in the API's terms: any one of the subresources of this
-// node being allowed suffices.
+// attributes returns a request in the API's terms: it suffices that one of the subresources of this
+// node is allowed.
 func attributes(r *http.Request) (verb string, subresources []string) {
 	switch r.Method {
 	case http.MethodPost:

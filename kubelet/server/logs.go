@@ -159,7 +159,7 @@ func logOptions(q url.Values, now time.Time) (opts *logs.LogOptions, previous bo
 	return opts, flag("previous"), q.Get("stream"), nil
 }
 
-// flusher sends what it is given at once.
+// flusher sends each write at once.
 type flusher struct {
 	w       io.Writer
 	control *http.ResponseController
@@ -177,7 +177,7 @@ func (f *flusher) Write(p []byte) (int, error) {
 
 func (f *flusher) flush() {
 	f.begun = true
-	_ = f.control.Flush() // what cannot be flushed is sent when it is full
+	_ = f.control.Flush() // without Flush, the server sends when its buffer is full
 }
 
 // containerStates answers the one question that the reader of logs has for the runtime.

@@ -12,7 +12,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// newMetrics serves what the kubelet tells of itself.
+// newMetrics serves the kubelet's own metrics.
 func (s *Server) newMetrics() http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
@@ -69,7 +69,7 @@ func (s *Server) count() (pods, containers float64) {
 	return pods, containers
 }
 
-// resourceMetrics serves what the node, its pods and their containers use, under the names that
+// resourceMetrics serves the use of the node, its pods and their containers, under the names that
 // metrics-server reads.
 func (s *Server) resourceMetrics(w http.ResponseWriter, r *http.Request) {
 	measured, err := s.measure(r.Context()) // the machine's own usage is known without the runtime

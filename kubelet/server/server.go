@@ -41,12 +41,12 @@ import (
 	"github.com/barque/barque/kubelet/nodelogs"
 )
 
-// Pods tells of the pods of this node.
+// Pods lists the pods of this node.
 type Pods interface {
 	Pods() []*v1.Pod
 }
 
-// Runtime is what is asked of the container runtime.
+// Runtime is the Server's interface to the container runtime.
 type Runtime interface {
 	cri.Streams
 	ListContainers(ctx context.Context, selector map[string]string) ([]*runtimeapi.Container, error)
@@ -56,7 +56,7 @@ type Runtime interface {
 	SandboxNetwork(ctx context.Context, id string) (path string, err error)
 }
 
-// Config is what a Server needs.
+// Config configures a Server.
 type Config struct {
 	NodeName string
 	Address  string // to listen on, host:port
@@ -118,7 +118,7 @@ func New(config Config) (*Server, error) {
 	}
 	config.TLS = config.TLS.Clone()
 	config.TLS.MinVersion = max(config.TLS.MinVersion, tls.VersionTLS12)
-	config.TLS.ClientAuth = tls.VerifyClientCertIfGiven // who comes without brings a token
+	config.TLS.ClientAuth = tls.VerifyClientCertIfGiven // a caller without a certificate brings a token
 	s := &Server{Config: config, guard: newGuard(config.Client, config.NodeName, config.Settings, config.Now, config.Revoked), started: config.Now()}
 	s.guard.believed = s.believed
 	s.streams = cutoff.New(cutoff.ByCluster, s.guard.counts, func(*x509.Certificate) (x509.VerifyOptions, bool) { return s.believed() }, func(r *http.Request) bool {

@@ -95,7 +95,7 @@ func (s *Server) podsByUID() map[types.UID]*v1.Pod {
 	return pods
 }
 
-// addStarts tells since when a pod and its containers run.
+// addStarts adds the start times of a pod and its containers.
 func addStarts(p *stats.PodStats, pod *v1.Pod) {
 	if pod.Status.StartTime != nil {
 		p.StartTime = *pod.Status.StartTime
@@ -184,7 +184,7 @@ func layerStats(l *usage.Layer) *stats.FsStats {
 	return &stats.FsStats{Time: metav1.NewTime(l.At), UsedBytes: &l.Bytes, InodesUsed: &l.Inodes}
 }
 
-// nodeStats reads what the whole machine uses. What cannot be read is left out.
+// nodeStats reads the use of the whole machine. Unreadable figures are left out.
 func (s *Server) nodeStats() stats.NodeStats {
 	now := metav1.NewTime(s.Now())
 	n := stats.NodeStats{NodeName: s.NodeName, StartTime: metav1.NewTime(s.started)}

@@ -13,7 +13,7 @@ import (
 	"github.com/barque/barque/kubelet/volumes"
 )
 
-// Volumes tells how full the volumes of pods are.
+// Volumes measures the volumes of pods.
 type Volumes interface {
 	Stats(ctx context.Context, pod *v1.Pod) []volumes.VolumeUsage
 	Counts() []volumes.Count
@@ -22,7 +22,7 @@ type Volumes interface {
 // volumePatience bounds the wait for measurements of volumes, of all pods together.
 const volumePatience = time.Second
 
-// addVolumes tells how full volumes are. Those that are not measured yet are left out.
+// addVolumes adds the use of volumes. Those that are not measured yet are left out.
 func (s *Server) addVolumes(ctx context.Context, sum *stats.Summary) {
 	ctx, cancel := context.WithTimeout(ctx, volumePatience)
 	defer cancel()
@@ -60,7 +60,7 @@ var volumeCount = prometheus.NewDesc("volume_manager_total_volumes", "Volumes of
 // and volumeCount.
 type volumeMetrics struct{ server *Server }
 
-// volumeFigures are what is told of each claim.
+// volumeFigures are the metrics of each claim.
 var volumeFigures = []struct {
 	desc *prometheus.Desc
 	of   func(*volumes.VolumeUsage) uint64
@@ -85,7 +85,7 @@ func (volumeMetrics) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. A claim that several pods have is told once.
+// Collect implements prometheus.Collector. A claim that several pods have counts once.
 func (m volumeMetrics) Collect(out chan<- prometheus.Metric) {
 	for _, c := range m.server.Volumes.Counts() {
 		out <- prometheus.MustNewConstMetric(volumeCount, prometheus.GaugeValue, float64(c.Wanted), c.Plugin, "desired_state_of_world")

@@ -16,7 +16,7 @@ import (
 // service is containerd's task service with the additions of this shim.
 type service struct {
 	taskAPI.TTRPCTaskService
-	exits exits.Dir // empty where the shim was not told it
+	exits exits.Dir // empty where the shim has no such directory
 
 	mu      sync.Mutex
 	outputs map[string]*output // by the task's ID

@@ -35,7 +35,7 @@ func Periods(c *v1beta1.KubeletConfiguration) []Period {
 	return list
 }
 
-// Validate returns what is wrong with a configuration's periods.
+// Validate returns the mistakes in a configuration's periods.
 func Validate(c *v1beta1.KubeletConfiguration) (errs []error) {
 	all, critical := c.ShutdownGracePeriod.Duration, c.ShutdownGracePeriodCriticalPods.Duration
 	for _, each := range []struct {
@@ -60,7 +60,7 @@ func Validate(c *v1beta1.KubeletConfiguration) (errs []error) {
 	return errs
 }
 
-// total is what all periods take, one after the other.
+// total is the sum of all periods, one after the other.
 func total(periods []Period) (sum time.Duration) {
 	for _, p := range periods {
 		sum += p.Within

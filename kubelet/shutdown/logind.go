@@ -13,9 +13,9 @@ import (
 	"github.com/barque/barque/internal/atomicfile"
 )
 
-// Logind is what systemd's login manager is asked and told.
+// Logind is the interface to systemd's login manager.
 type Logind interface {
-	// Preparing tells whether the machine goes down.
+	// Preparing reports whether the machine goes down.
 	Preparing(ctx context.Context) (bool, error)
 	// Inhibit takes a lock that delays a shutdown until the file is closed, but no longer than
 	// LongestDelay. It fails while a shutdown is being prepared.

@@ -31,7 +31,7 @@ import (
 	"github.com/barque/barque/internal/atomicfile"
 )
 
-// What users see. Controllers and dashboards know these words.
+// Texts for users. Controllers and dashboards know these words.
 const (
 	Reason  = "Terminated"
 	Message = "Pod was terminated in response to imminent node shutdown."
@@ -52,17 +52,17 @@ type Pods interface {
 	Holding() []*v1.Pod
 	// End has a pod end within a time; one that is being ended already, too.
 	End(uid types.UID, within time.Duration)
-	// Gone tells whether nothing of a pod is left: no container, no volume.
+	// Gone reports whether nothing of a pod is left: no container, no volume.
 	Gone(uid types.UID) bool
 }
 
-// Config is what a Manager needs.
+// Config configures a Manager.
 type Config struct {
 	// Periods are those of the configuration; see Periods.
 	Periods []Period
 	Pods    Pods
-	// Released tells whether the API server knows all volumes that the node is rid of: they can be
-	// detached then. It may be nil.
+	// Released reports whether the API server knows all volumes that the node is rid of: they can
+	// be detached then. It may be nil.
 	Released func() bool
 	// Connect opens a connection to logind.
 	Connect func(ctx context.Context) (Logind, error)
@@ -91,7 +91,7 @@ type Manager struct {
 	begun bool
 }
 
-// times are what the file has. They are zero for never.
+// times is the content of the file. A zero time means never.
 type times struct {
 	Began time.Time `json:"startTime"`
 	Ended time.Time `json:"endTime"`
@@ -117,7 +117,7 @@ func (m *Manager) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.began, m.ended}
 }
 
-// Begun tells whether the machine goes down.
+// Begun reports whether the machine goes down.
 func (m *Manager) Begun() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -152,7 +152,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// complain says what is wrong, once for each time that it begins.
+// complain logs a failure, once for each time that it begins.
 func (m *Manager) complain(what string, err error) {
 	if text := fmt.Sprint(what, err); text != m.told {
 		m.told = text
@@ -169,7 +169,7 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// follow takes one connection for as long as it stands. connected tells whether there was one.
+// follow takes one connection for as long as it stands. connected reports whether there was one.
 func (m *Manager) follow(ctx context.Context) (connected bool, err error) {
 	logind, err := m.Connect(ctx)
 	if err != nil {

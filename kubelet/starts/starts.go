@@ -1,6 +1,6 @@
 // Package starts paces the starts of pods on a node. After a boot, or when many pods are created at
 // once, the runtime would make all their sandboxes and containers at the same time. That takes no
-// less time in all, and whatever else runs on the machine gets no CPU meanwhile.
+// less time in all, and other processes of the machine get no CPU meanwhile.
 //
 // A pod begins a start when it makes its sandbox or containers, and ends it when they are made. It
 // holds nothing while it pulls images or waits. At most Limit starts are under way:
@@ -9,8 +9,9 @@
 //	                        └──not taken for long──▶ done
 //
 // Static and critical pods are first, then pods that have a sandbox, so that pods become ready one
-// after the other; then who came first. No pod waits for ever: one that has waited for long is as
-// urgent as a critical one, and a start that takes very long does not count any more.
+// after the other; then the others in the order of their arrival. No pod waits for ever: one that
+// has waited for long is as urgent as a critical one, and a start that takes very long does not
+// count any more.
 package starts
 
 import (
@@ -31,7 +32,7 @@ const (
 // Start is one start of a pod.
 type Start struct {
 	Pod types.UID
-	// Critical pods are first. Begun tells that the pod has a sandbox.
+	// Critical pods are first. Begun means that the pod has a sandbox.
 	Critical, Begun bool
 	// Wake is called, once, when the start may begin. It must not block, nor call the Pacer.
 	Wake func()

@@ -112,7 +112,7 @@ func refersTo(pod *v1.Pod) string {
 	return ""
 }
 
-// complete sets what the API server would set.
+// complete sets the API server's defaults.
 func complete(s *v1.PodSpec) {
 	orDefault(&s.RestartPolicy, v1.RestartPolicyAlways)
 	orDefault(&s.DNSPolicy, v1.DNSClusterFirst)

@@ -22,11 +22,11 @@ import (
 type Pods interface {
 	Update(pod *v1.Pod)
 	Remove(pod *v1.Pod)
-	// Has tells whether something of a pod is left.
+	// Has reports whether anything of a pod is left.
 	Has(uid types.UID) bool
 }
 
-// SourceConfig is what a Source needs.
+// SourceConfig configures a Source.
 type SourceConfig struct {
 	Dir      string // of manifests; files whose names begin with a dot are none
 	NodeName string
@@ -37,12 +37,12 @@ type SourceConfig struct {
 	Now      func() time.Time // time.Now when nil
 }
 
-// Source makes the node run what is in a directory.
+// Source makes the node run the manifests of a directory.
 type Source struct {
 	SourceConfig
 	once    chan struct{}      // closed once the manifests have been read
 	running map[string]*v1.Pod // by namespace/name; Run's goroutine alone touches these
-	ending  map[string]bool    // those of running that were told to end
+	ending  map[string]bool    // those of running whose end was requested
 	told    map[string]string  // the mistake of a file that was last logged
 }
 
@@ -57,7 +57,7 @@ func NewSource(config SourceConfig) *Source {
 	return &Source{SourceConfig: config, once: make(chan struct{}), running: map[string]*v1.Pod{}, ending: map[string]bool{}, told: map[string]string{}}
 }
 
-// Known is closed once Pods have been told of all manifests.
+// Known is closed once Pods has all manifests.
 func (s *Source) Known() <-chan struct{} { return s.once }
 
 // A burst of changes is read once, when it is over; a pod that must end first is asked for again
@@ -105,7 +105,7 @@ func (s *Source) Run(ctx context.Context) error {
 	}
 }
 
-// sync makes what runs be what the files say. It is false when it must be called again soon.
+// sync makes the running pods match the manifests. It is false when it must be called again soon.
 func (s *Source) sync() bool {
 	wanted, err := s.read()
 	if err != nil {

@@ -28,7 +28,7 @@ func TestDifference(t *testing.T) {
 	p.Status.Phase = v1.PodPending
 	p.Status.Conditions = []v1.PodCondition{{Type: "example.com/gate", Status: v1.ConditionTrue}, {Type: v1.PodReady, Status: v1.ConditionFalse}}
 	same := p.Status.DeepCopy()
-	same.Conditions = same.Conditions[1:] // that of somebody else is not for the kubelet to tell
+	same.Conditions = same.Conditions[1:] // another writer's condition is not the kubelet's to report
 	if patch, err := difference(p, same); err != nil || patch != nil {
 		t.Errorf("patch %s %v, want none", patch, err)
 	}

@@ -89,7 +89,7 @@ type Meter struct {
 	layersMu sync.Mutex
 	layers   map[string]*Layer // by container
 	asked    time.Time         // when they were; zero before
-	asking   *question         // nil while nobody asks
+	asking   *question         // nil while none is under way
 }
 
 // question is one under way to the runtime. Callers share its answer.

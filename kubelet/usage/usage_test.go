@@ -23,7 +23,7 @@ type node struct {
 	containers []*runtimeapi.Container
 	layers     []*runtimeapi.ContainerStats
 	err        error
-	slow       chan struct{} // layers are not told before it is closed
+	slow       chan struct{} // layers are not measured before it is closed
 	asked      int           // for layers
 
 	groups map[types.UID]string

@@ -67,7 +67,8 @@ func btrfsItem(dir *os.File, kind uint32, id uint64) ([]byte, error) {
 	return search.found[header : header+length], nil
 }
 
-// btrfsQuotas tells whether a directory is on a file system that keeps subvolumes at their sizes.
+// btrfsQuotas reports whether a directory is on a file system that enforces the sizes of
+// subvolumes.
 func btrfsQuotas(dir *os.File) (bool, error) {
 	var stat unix.Statfs_t
 	if err := unix.Fstatfs(int(dir.Fd()), &stat); err != nil {
@@ -119,7 +120,7 @@ func btrfsID(dir *os.File) (uint64, error) {
 	return lookup.tree, nil
 }
 
-// btrfsLimit bounds what a subvolume holds.
+// btrfsLimit bounds the size of a subvolume.
 func btrfsLimit(dir *os.File, id uint64, bytes int64) error {
 	var limit struct {
 		group                                                                     uint64
@@ -144,7 +145,7 @@ func btrfsForget(dir *os.File, id uint64) error {
 	return &os.PathError{Op: "remove the quota group of a subvolume", Path: dir.Name(), Err: err}
 }
 
-// btrfsUse tells how much a subvolume holds, and how much it may hold: 0 for any amount.
+// btrfsUse returns the size of a subvolume and its limit: 0 for none.
 func btrfsUse(dir *os.File, id uint64) (used, limit uint64, err error) {
 	info, err := btrfsItem(dir, btrfsQuotaInfo, id)
 	if err != nil {

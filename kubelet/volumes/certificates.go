@@ -25,9 +25,9 @@ import (
 type Certificates interface {
 	// Get returns the key and the certificate chain, PEM, of the index-th source of a pod's volume,
 	// and when to ask again. The same ones are returned until there are new ones. While there are
-	// none yet the error is ErrNotIssued, after a while; the pod is told when there are.
+	// none yet the error is ErrNotIssued, after a while; the pod is woken when there are.
 	Get(ctx context.Context, pod *v1.Pod, volume string, index int, source *v1.PodCertificateProjection) (key, chain []byte, again time.Time, err error)
-	// Forget drops what was kept for a pod.
+	// Forget drops the certificates of a pod.
 	Forget(uid types.UID)
 }
 
@@ -40,7 +40,7 @@ const (
 	// abandonAfter is for how long a request that the API server does not show is believed to be
 	// there.
 	abandonAfter = 10 * time.Minute
-	// lookAgain is the pause between looks at a request that nobody answers.
+	// lookAgain is the pause between looks at a request without an answer.
 	lookAgain = time.Minute
 	// overdueAfter is how long after the time for it a refresh is late.
 	overdueAfter = 10 * time.Minute
@@ -50,7 +50,7 @@ const (
 	refreshRetry = time.Minute
 )
 
-// CertificatesConfig is what RequestedCertificates needs.
+// CertificatesConfig configures RequestedCertificates.
 type CertificatesConfig struct {
 	Client   kubernetes.Interface
 	NodeName string
@@ -139,7 +139,7 @@ func (c *RequestedCertificates) Get(ctx context.Context, pod *v1.Pod, volume str
 		default:
 			c.config.Logger.Warn("cannot ask for a new certificate of a pod; trying again",
 				"pod", pod.Namespace+"/"+pod.Name, "volume", volume, "source", strconv.Itoa(index), "error", err)
-			again = time.Now().Add(refreshRetry) // what was due is in the past
+			again = time.Now().Add(refreshRetry) // the step that was due is in the past
 		}
 	}
 	if have.issued == nil && have.asked != nil {
@@ -154,7 +154,7 @@ func (c *RequestedCertificates) Get(ctx context.Context, pod *v1.Pod, volume str
 	return have.issued.key, have.issued.chain, again, nil
 }
 
-// of returns what is kept under a key. It belongs to the pod's own goroutine.
+// of returns the certificate under a key. It belongs to the pod's own goroutine.
 func (c *RequestedCertificates) of(key certificateKey) *certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -166,7 +166,7 @@ func (c *RequestedCertificates) of(key certificateKey) *certificate {
 	return have
 }
 
-// observe looks at what became of a request, and tells of it. It returns when to look again.
+// observe looks at a request and records events of its changes. It returns when to look again.
 func (c *RequestedCertificates) observe(pod *v1.Pod, have *certificate, known *lister) time.Time {
 	var found *certificatesv1.PodCertificateRequest
 	if have.asked != nil {

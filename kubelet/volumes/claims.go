@@ -42,7 +42,8 @@ func claimName(pod *v1.Pod, volume *v1.Volume) string {
 	return ""
 }
 
-// bound finds the volume that a pod's claim is bound to. Its errors say what the pod waits for.
+// bound finds the volume that a pod's claim is bound to. Its errors give the reason why the pod
+// waits.
 func bound(ctx context.Context, claims Claims, pod *v1.Pod, volume *v1.Volume) (*v1.PersistentVolume, error) {
 	name := claimName(pod, volume)
 	claim, err := claims.Claim(ctx, pod.Namespace, name)
@@ -97,7 +98,7 @@ func fitting(pod *v1.Pod, volume string, pv *v1.PersistentVolume) error {
 	return nil
 }
 
-// uses tells how the containers of a pod use a volume.
+// uses returns how the containers of a pod use a volume.
 func uses(pod *v1.Pod, volume string) (asFiles, asDevice bool) {
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {

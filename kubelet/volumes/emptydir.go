@@ -61,9 +61,8 @@ func onDisk(pod *v1.Pod, dir string) error {
 	return os.Rename(fresh, dir)
 }
 
-// memoryLimit is what a tmpfs of a pod may hold: the least of the limit that is said, the memory
-// that the pod may have, and the memory that all pods of the node may have. 0 is the kernel's own:
-// half of the machine's memory.
+// memoryLimit is the limit of a pod's tmpfs: the least of its own limit, the pod's limit of memory,
+// and the memory for all pods of the node. 0 leaves the kernel's own: half of the machine's memory.
 func memoryLimit(pod *v1.Pod, said *resource.Quantity, node int64) int64 {
 	limits := []int64{podMemory(pod), node}
 	if said != nil {
@@ -78,7 +77,7 @@ func memoryLimit(pod *v1.Pod, said *resource.Quantity, node int64) int64 {
 	return least
 }
 
-// podMemory is what a pod may use of memory; 0 when some container of it has no limit.
+// podMemory is a pod's limit of memory; 0 when some container of it has no limit.
 func podMemory(pod *v1.Pod) int64 {
 	if r := pod.Spec.Resources; r != nil {
 		if q, ok := r.Limits[v1.ResourceMemory]; ok {

@@ -23,8 +23,8 @@ type Images interface {
 	ImageStatus(ctx context.Context, image string) (*runtimeapi.Image, error)
 }
 
-// imageVolumes are the files of images, read-only. The container runtime mounts them: what a pod is
-// given in place of a path is the image's reference. A pod's image is fixed by its first pull, and
+// imageVolumes are the files of images, read-only. The container runtime mounts them, and a
+// reference of the image stands in place of a path. A pod's image is fixed by its first pull, and
 // the disk remembers it.
 type imageVolumes struct{ images Images }
 

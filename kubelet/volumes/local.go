@@ -118,7 +118,7 @@ func (p locals) SetUp(ctx context.Context, pod *v1.Pod, v *Volume) (string, time
 			return "", time.Time{}, err
 		}
 	}
-	// The place gets its mount last: it is what the next call goes by.
+	// The place gets its mount last: the next call looks for it.
 	return v.Dir, time.Time{}, p.mounts.Bind(path, v.Dir, how)
 }
 

@@ -24,17 +24,17 @@ type Mounts interface {
 	// Bind shows source at target, which it makes: a directory for a directory, else a file. It
 	// does nothing when something is mounted there.
 	Bind(source, target string, how Bind) error
-	// Mounted tells whether something is mounted on dir. It asks no file system, so that none can
+	// Mounted reports whether something is mounted on dir. It asks no file system, so that none can
 	// keep it waiting.
 	Mounted(dir string) (bool, error)
-	// BindBelow shows what root/path is at target. The path is resolved inside root: no symlink
-	// leads out of it. A missing path becomes a directory.
+	// BindBelow shows root/path at target. The path is resolved inside root: no symlink leads out
+	// of it. A missing path becomes a directory.
 	BindBelow(root, path, target string) error
-	// Unmount takes away whatever is mounted on dir or below, also what is in use. What was bound
-	// there keeps its own mounts.
+	// Unmount removes the mounts on dir and below, also those in use. A source that was bound there
+	// keeps its own mounts.
 	Unmount(dir string) error
-	// Release takes away what is mounted on dir and below, and fails when that is in use: what was
-	// written is on the device when it returns. What was bound to dir keeps its own mounts.
+	// Release removes the mounts on dir and below, and fails when they are in use: written data is
+	// on the device when it returns. A source that was bound to dir keeps its own mounts.
 	Release(dir string) error
 }
 
@@ -193,9 +193,8 @@ func (HostMounts) Release(dir string) error {
 	}
 }
 
-// isolate keeps the end of what is mounted below other mount points to these. A mount that was
-// bound shares with its source what is mounted below: unmounted here, it would be unmounted there,
-// too.
+// isolate keeps unmounts below mount points from reaching other places. A bound mount shares the
+// mounts below it with its source: unmounted here, they would be unmounted there, too.
 func isolate(points []string) error {
 	for _, point := range points {
 		// Others are not touched: the lookup would wait for a server that does not answer.
@@ -209,7 +208,7 @@ func isolate(points []string) error {
 	return nil
 }
 
-// isMountpoint tells whether dir is on another file system than its parent, or bound there.
+// isMountpoint reports whether dir is on another file system than its parent, or bound there.
 func isMountpoint(dir string) (bool, error) {
 	var self, parent unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, dir, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS|unix.STATX_MNT_ID, &self); err != nil {
@@ -280,8 +279,8 @@ func openBelow(root, path string) (int, error) {
 	return unix.Openat2(rootFD, path, how)
 }
 
-// inheritOwner gives new directories the mode of the volume itself, so that who may write to the
-// volume may write to them.
+// inheritOwner gives new directories the mode and the owner of the volume itself, so that its
+// writers may write to them.
 func inheritOwner(r *os.Root, path string) error {
 	info, err := r.Stat(".")
 	if err != nil {
@@ -338,7 +337,7 @@ func (HostMounts) Unmount(dir string) error {
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
-	// What is not seen to be gone would be deleted by whoever removes the directory.
+	// Removing the directory would delete the data of a mount that is still there.
 	if points, err = mountpointsBelow(dir); err == nil && len(points) > 0 {
 		err = fmt.Errorf("%s is still mounted", points[0])
 	}

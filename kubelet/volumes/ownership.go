@@ -17,7 +17,7 @@ func fsGroup(pod *v1.Pod) *int64 {
 	return nil
 }
 
-// What the group of a pod gets on its volumes.
+// Modes that the group of a pod gets on its volumes.
 const (
 	groupWrites   fs.FileMode = 0o660
 	groupReads    fs.FileMode = 0o440
@@ -59,14 +59,14 @@ func GiveTo(ctx context.Context, pod *v1.Pod, dir string, readOnly bool) error {
 	return nil
 }
 
-// hasGroup tells whether a directory is as GiveTo leaves it.
+// hasGroup reports whether a directory is as GiveTo leaves it.
 func hasGroup(info fs.FileInfo, group int64, mask fs.FileMode) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	want := mask | groupSearches
 	return ok && int64(stat.Gid) == group && info.Mode()&fs.ModeSetgid != 0 && info.Mode().Perm()&want == want
 }
 
-// giveBelow changes what is in a directory before the directory itself.
+// giveBelow changes the content of a directory before the directory itself.
 func giveBelow(ctx context.Context, root *os.Root, at string, group int, mask fs.FileMode) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)

@@ -162,8 +162,8 @@ func (m apiData) token(ctx context.Context, pod *v1.Pod, source *v1.ServiceAccou
 	return renew, nil
 }
 
-// forPod is a file that only those who act for the pod may read: its only user where all containers
-// share one, and its group where it has one. Without either it has the mode.
+// forPod is a file that only the pod's processes may read: its only user where all containers share
+// one, and its group where it has one. Without either it has the given mode.
 func forPod(pod *v1.Pod, data []byte, mode fs.FileMode) File {
 	file := File{Data: data, Mode: mode, Owner: onlyUser(pod)}
 	if file.Owner != nil || fsGroup(pod) != nil {
@@ -215,7 +215,7 @@ func (m apiData) certificate(
 	return again, nil
 }
 
-// onlyUser returns the user that all containers of a pod are told to run as, or nil.
+// onlyUser returns the runAsUser that all containers of a pod share, or nil.
 func onlyUser(pod *v1.Pod) *int64 {
 	var user *int64
 	var byDefault *int64
