@@ -138,7 +138,7 @@ func (b *Bundle) unpackOne(component format.Component, dir string) error {
 	return atomicfile.Write(path, content, 0o755)
 }
 
-// matches tells whether path is an executable with the component's content.
+// matches reports whether path is an executable with the component's content.
 func matches(path string, component format.Component) (bool, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -321,7 +321,7 @@ func (c leftovers) dropNamespaces(known map[string]bool) error {
 	return errors.Join(errs...)
 }
 
-// inhabited tells whether a process runs in a network namespace, or has a thread there.
+// inhabited reports whether a process runs in a network namespace, or has a thread there.
 func inhabited(namespace fs.FileInfo) (bool, error) {
 	all, err := procstat.All()
 	if err != nil {

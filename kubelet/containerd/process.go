@@ -72,7 +72,7 @@ func readProcess(pid int) (process, error) {
 	return p, nil
 }
 
-// hasFlag tells whether the arguments hold the flag with this value.
+// hasFlag reports whether the arguments hold the flag with this value.
 func (p process) hasFlag(flag, value string) bool {
 	for i, arg := range p.args {
 		if arg == flag && i+1 < len(p.args) && p.args[i+1] == value {
@@ -82,12 +82,12 @@ func (p process) hasFlag(flag, value string) bool {
 	return false
 }
 
-// isContainerd tells whether p is the containerd of this data directory.
+// isContainerd reports whether p is the containerd of this data directory.
 func (p process) isContainerd(l layout) bool {
 	return p.hasFlag("--config", l.config()) && slices.Contains(p.args, Command)
 }
 
-// isShim tells whether p is a shim of this data directory's containerd.
+// isShim reports whether p is a shim of this data directory's containerd.
 func (p process) isShim(l layout) bool {
 	return len(p.args) > 0 && strings.HasSuffix(p.args[0], "containerd-shim-runc-v2") &&
 		p.hasFlag("-address", l.socket())

@@ -264,7 +264,7 @@ const (
 	refreshEvery = time.Minute
 )
 
-// attachRequired tells whether the volumes of a driver are attached before they are used.
+// attachRequired reports whether the volumes of a driver are attached before they are used.
 func attachRequired(spec *storagev1.CSIDriver) bool {
 	return spec == nil || spec.Spec.AttachRequired == nil || *spec.Spec.AttachRequired
 }

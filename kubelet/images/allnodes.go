@@ -42,9 +42,9 @@ type Progress struct {
 	Waiting func(node string) // it has taken nothing for a while
 }
 
-// ImportOnAll puts the images of a tar into the runtimes of all nodes, through the API server. Each
-// node gets what open returns. The error names the nodes that failed: the other nodes have the
-// images. A node that is not Ready gets none, and one that falls silent is given up.
+// ImportOnAll puts the images of a tar into the runtimes of all nodes, through the API server. open
+// is called for each node. The error names the nodes that failed: the other nodes have the images.
+// A node that is not Ready gets none, and one that falls silent is given up.
 func ImportOnAll(ctx context.Context, client corev1client.CoreV1Interface, open func() (io.ReadCloser, error), report Progress) error {
 	nodes, err := client.Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {

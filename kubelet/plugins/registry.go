@@ -47,8 +47,7 @@ type Handler interface {
 	// is tried again later.
 	Register(context.Context, Plugin) error
 	// Deregister is called when the plugin's socket is gone, or is another plugin's now. A plugin
-	// with the same name and another endpoint stays. register asks the plugin for its kind, hands
-	// it to its handler and notifies it of the outcome. It returns the plugin if it was accepted.
+	// with the same name and another endpoint stays.
 	Deregister(Plugin)
 }
 
@@ -203,8 +202,8 @@ func (r *Registry) registered(path string, f *found, plugin *Plugin, kind string
 	}
 }
 
-// register asks the plugin what it is, hands it to its handler and tells it the outcome. It returns
-// the plugin if it was taken.
+// register asks the plugin for its kind, hands it to its handler and notifies it of the outcome. It
+// returns the plugin if it was accepted.
 func (r *Registry) register(ctx context.Context, path string) (taken *Plugin, kind string, err error) {
 	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

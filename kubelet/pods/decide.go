@@ -159,7 +159,7 @@ func worthSandbox(f *Facts) bool {
 	return false
 }
 
-// initFailed tells whether an init container has ended the pod.
+// initFailed reports whether an init container has ended the pod.
 func initFailed(f *Facts) bool {
 	for i := range f.Pod.Spec.InitContainers {
 		c := &f.Pod.Spec.InitContainers[i]
@@ -171,7 +171,7 @@ func initFailed(f *Facts) bool {
 	return false
 }
 
-// lost tells whether the API server has seen a container that the runtime no longer knows.
+// lost reports whether the API server has seen a container that the runtime no longer knows.
 func lost(pod *v1.Pod, name string) bool {
 	for i := range pod.Status.ContainerStatuses {
 		if s := &pod.Status.ContainerStatuses[i]; s.Name == name {
@@ -208,7 +208,7 @@ func (p *Plan) initialize(f *Facts, box *Sandbox) bool {
 	return true
 }
 
-// isInitialized tells whether the sandbox is past its init containers: a container has been made.
+// isInitialized reports whether the sandbox is past its init containers: a container has been made.
 func isInitialized(f *Facts, sandboxID string) bool {
 	for i := range f.Pod.Spec.Containers {
 		if c := f.Observed.newestIn(sandboxID, f.Pod.Spec.Containers[i].Name); c != nil && !f.former(c) {

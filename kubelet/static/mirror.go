@@ -23,7 +23,7 @@ func IsMirror(pod *v1.Pod) bool {
 	return ok
 }
 
-// isStatic tells whether a pod comes from a file.
+// isStatic reports whether a pod comes from a file.
 func isStatic(pod *v1.Pod) bool { return pod.Annotations[annotationSource] == "file" && !IsMirror(pod) }
 
 // FromAPI returns a pod of the API server so that it counts as one, whatever its annotations say: a

@@ -383,7 +383,7 @@ func (m *Manager) SubPath(uid types.UID, volume, root, container string, index i
 	return target, nil
 }
 
-// Relabels tells whether the runtime may give a pod's volume the label by which SELinux lets its
+// Relabels reports whether the runtime may give a pod's volume the label by which SELinux lets its
 // containers use it. It may where the files are the pod's own: not those of the host, of an image
 // or of NFS, nor those that are read-only in a claim. A driver's file system must support labels.
 func (m *Manager) Relabels(uid types.UID, volume string) bool {
