@@ -221,7 +221,7 @@ func TestFeatures(t *testing.T) {
 			return &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: command}}, PeriodSeconds: 1, FailureThreshold: 1, TimeoutSeconds: 30}
 		}
 		c.StartupProbe = exec("/bin/sh", "-c", "test -e /tmp/alive")
-		c.StartupProbe.FailureThreshold = 60 // it is asked from when the container runs, and that is before it has done anything
+		c.StartupProbe.FailureThreshold = 60 // it runs from the container's start, before the script has done anything
 		c.LivenessProbe = exec("/bin/sh", "-c", "test ! -e /tmp/ill || { rm /tmp/ill; exit 1; }")
 		c.ReadinessProbe = exec("/bin/sh", "-c", "test -e /tmp/open")
 		made := f.create(pod)
@@ -327,7 +327,7 @@ func TestFeatures(t *testing.T) {
 		}
 	})
 
-	// How the container is seen to end is open: it may be started once more before the runtime has
+	// The container's end may show in two ways: it may be started once more before the runtime has
 	// noticed that its sandbox is gone.
 	t.Run("killed sandbox", func(t *testing.T) {
 		f.create(hello("orphan"))
@@ -339,13 +339,12 @@ func TestFeatures(t *testing.T) {
 	})
 }
 
-// groupOf is where the pod's processes are accounted; each container's is below it, named by its
-// id.
+// groupOf is the cgroup of the pod; each container's is below it, named by its ID.
 func (f *fixture) groupOf(pod *v1.Pod) string {
 	return "/sys/fs/cgroup/memory" + f.cgroup + "/kubepods/besteffort/pod" + string(pod.UID)
 }
 
-// back is a pod that is ready after a restart.
+// back reports whether a pod is ready after a restart.
 func back(p *v1.Pod) bool { return ready(p) && p.Status.ContainerStatuses[0].RestartCount > 0 }
 
 // killAllIn kills all processes in a cgroup and below, of containers and of the sandbox. A cgroup

@@ -22,7 +22,7 @@ import (
 	"github.com/barque/barque/kubelet/cri"
 )
 
-// The calls of the runtime that make a pod, and those that end it.
+// The runtime's calls that create a pod, and those that end it.
 var (
 	makingCalls = []string{"RunPodSandbox", "CreateContainer", "StartContainer"}
 	endingCalls = []string{"StopContainer", "StopPodSandbox", "RemovePodSandbox"}
@@ -82,7 +82,7 @@ func newKills(t *testing.T) *kills {
 const witness = `exec 9>/out/lock; flock -n 9 || echo another one runs >> /out/wrong; echo started >> /out/starts
 trap 'exit 0' TERM; while :; do sleep 0.1 9>&-; done`
 
-// life is that of one pod, in which something is killed.
+// life runs one pod, and kills a process during it.
 func (k *kills) life(name, call string, at moment, who string) {
 	ends := strings.HasPrefix(call, "Stop") || strings.HasPrefix(call, "Remove")
 	outs := []string{filepath.Join(k.dataDir, "out", name, "once"), filepath.Join(k.dataDir, "out", name, "always")}
@@ -121,7 +121,7 @@ func (k *kills) life(name, call string, at moment, who string) {
 	if once.State.Terminated != nil && (who == "kubelet" || ends) {
 		k.t.Errorf("the container that runs once has ended: %+v", once.State.Terminated)
 	}
-	if once.State.Running != nil { // it may not have come to say so yet
+	if once.State.Running != nil { // its status may be late
 		await.True(k.t, "the container that runs once has said that it runs", func() bool { return k.starts(outs[0]) > 0 })
 	}
 	if starts := k.starts(outs[0]); starts > 1 {

@@ -73,16 +73,16 @@ import (
 	"github.com/barque/barque/kubelet/volumes"
 )
 
-// Config is all that a kubelet needs to know.
+// Config configures a kubelet.
 type Config struct {
 	NodeName string
 	Hostname string       // the node's name unless given
 	NodeIPs  []netip.Addr // the first one is the node's primary address
-	// NodeExternalIPs are shown in the Node object.
+	// NodeExternalIPs are the external addresses in the Node object.
 	NodeExternalIPs []netip.Addr
 	ProviderID      string
 	Labels          map[string]string
-	Taints          []v1.Taint // put on the node when it is first registered
+	Taints          []v1.Taint // set at the first registration of the node
 	Version         string     // as Kubernetes counts, such as v1.37.2+barque
 
 	Client kubernetes.Interface // as system:node:<NodeName>
@@ -100,7 +100,7 @@ type Config struct {
 	// container IDs; containerd when empty.
 	RuntimeEndpoint string
 	RuntimeName     string
-	// ImportImages puts the images of a tar into the runtime; nil when the runtime is not the
+	// ImportImages imports the images of a tar into the runtime; nil when the runtime is not the
 	// node's own.
 	ImportImages func(ctx context.Context, tar io.Reader) ([]string, error)
 	// Exits has records of how containers ended, for ends that the runtime has lost; none when
@@ -120,13 +120,13 @@ type Config struct {
 	ClusterDomain string
 	ResolvConf    string // /etc/resolv.conf unless given
 
-	// ServerAddress is where the node's own server listens, host:port; ServerTLS is its certificate
-	// and, as ClientCAs, the cluster's CA (see server.Config). Without an address there is no
-	// server.
+	// ServerAddress is the address, host:port, of the node's own server; ServerTLS has its
+	// certificate and, as ClientCAs, the cluster's CA (see server.Config). Without an address there
+	// is no server.
 	ServerAddress string
 	ServerTLS     *tls.Config
 	ServerLimits  connlimit.Limits // of its clients without credentials
-	// Revoked returns the reason why a genuine client certificate counts no more there, or nil.
+	// Revoked returns the reason why a genuine client certificate is not accepted, or nil.
 	// RevokedChanged return channels that are closed when that may have changed.
 	Revoked        func(leaf *x509.Certificate) error
 	RevokedChanged []func() <-chan struct{}
@@ -134,8 +134,8 @@ type Config struct {
 	// Settings are the user's configuration; the defaults when nil. They are complete and valid.
 	Settings *config.Configuration
 
-	// SchedulingDelay is how late processes of this machine are scheduled, by which the starts of
-	// pods are paced. They are not when it is nil.
+	// SchedulingDelay is the scheduling latency of this machine's processes, by which the starts of
+	// pods are paced. Without it they are not paced.
 	SchedulingDelay func() time.Duration
 
 	// Logind connects to the source of shutdown signals; to systemd's logind over the system's
@@ -149,7 +149,7 @@ type Config struct {
 	// nil.
 	Moved func(before, now []string)
 
-	// Collectors are other parts' metrics of this node, which its server shows beside its own.
+	// Collectors are other components' metrics of this node, which its server shows beside its own.
 	Collectors []prometheus.Collector
 
 	Logger *slog.Logger
@@ -250,7 +250,7 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// assemble makes the parts and ties them together.
+// assemble makes the components and connects them.
 func (k *Kubelet) assemble(machine node.Machine) error {
 	c := &k.config
 	set := c.Settings
@@ -326,7 +326,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	if err != nil {
 		return err
 	}
-	// Drivers keep the sockets of their services in a directory beside.
+	// Drivers keep their sockets in a directory beside it.
 	if err := os.MkdirAll(filepath.Join(c.RootDir, "plugins"), 0o750); err != nil {
 		return fmt.Errorf("make the directory of plugins: %w", err)
 	}
@@ -412,7 +412,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	return err
 }
 
-// endedPods are the node's pods while the machine goes down.
+// endedPods are the pods of the node during a shutdown.
 type endedPods struct{ *pods.Manager }
 
 // End implements shutdown.Pods.
@@ -477,7 +477,7 @@ func (k *Kubelet) host() admission.Input {
 // short returns the pressure conditions of the node.
 func (k *Kubelet) short() []v1.NodeConditionType { return k.eviction.Conditions() }
 
-// preemptionGrace is how long a pod has to end that makes room for a critical one.
+// preemptionGrace is the grace period of a pod that makes room for a critical one.
 const preemptionGrace = 30 * time.Second
 
 // free removes dead containers and unused images.
@@ -594,8 +594,8 @@ func (k *Kubelet) watchNode(ctx context.Context) error {
 	return nil
 }
 
-// servicesPatience bounds the wait for the first list of services: a container that starts without
-// the variables of some is better than none.
+// servicesPatience bounds the wait for the first list of services. A container that starts without
+// the variables of some services is better than none.
 const servicesPatience = 10 * time.Second
 
 // manifestsPatience bounds the wait for the API server's mirrors of static pods, which have their
@@ -670,7 +670,7 @@ func (k *Kubelet) watchPods(ctx context.Context) error {
 	}
 	registration, err := k.config.Pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: update,
-		// A pod may have been deleted and made anew under its name while no one looked.
+		// A pod may have been deleted and created again under its name between two events.
 		UpdateFunc: func(old, obj any) {
 			if was, ok := mine(old); ok && was.UID != obj.(*v1.Pod).UID {
 				remove(was)
@@ -685,12 +685,12 @@ func (k *Kubelet) watchPods(ctx context.Context) error {
 	})
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil // whose informer it is may have ended it first
+			return nil // the informer's owner may have ended it first
 		}
 		return fmt.Errorf("watch pods: %w", err)
 	}
 	defer func() { _ = k.config.Pods.RemoveEventHandler(registration) }() // fails only for another informer's
-	// It has synced when every pod of the first list has been handed on.
+	// It has synced when every pod of the first list was handled.
 	if cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
 		k.mirrors.Synced()
 		close(k.listed)

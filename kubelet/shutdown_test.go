@@ -62,7 +62,7 @@ func (l *login) prepare() {
 	l.hints <- struct{}{}
 }
 
-// TestShutdown: when the machine goes down, the node ends its pods by priority, takes no more of
+// TestShutdown: when the machine goes down, the node ends its pods by priority, admits no more of
 // them and only then lets the machine go. After the next start it is ready again.
 func TestShutdown(t *testing.T) {
 	if !inNamespaces(t) {

@@ -94,7 +94,7 @@ func (a *authority) serverTLS(t *testing.T) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: a.pool()}
 }
 
-// client is how the API server comes to a node.
+// client is the API server's configuration for a node.
 func (a *authority) client(t *testing.T) *rest.Config {
 	t.Helper()
 	cert, key := a.issue(t, kubeletapi.ClientUser, kubeletapi.ClientGroup)

@@ -30,12 +30,12 @@ type Refusal struct {
 	ByNode bool
 }
 
-// Input is all that a decision depends on.
+// Input is the input of a decision.
 type Input struct {
-	// Pod has, in its spec, the resources that it is to get.
+	// Pod has in its spec the resources that it would get.
 	Pod *v1.Pod
-	// Others are the pods that the node has taken and that hold something, with the resources that
-	// they were given in their specs.
+	// Others are the admitted pods that still hold resources, with their allocations in their
+	// specs.
 	Others []*v1.Pod
 	Node   *v1.Node
 	// UnsafeSysctls are the sysctls, or prefixes of them that end in *, that pods may set besides
@@ -79,8 +79,8 @@ func IsCritical(pod *v1.Pod) bool {
 // systemCriticalPriority is the lowest priority of the classes system-*-critical.
 const systemCriticalPriority = 2000000000
 
-// underPressure keeps pods off a node that is short of something. Short of memory, it still takes
-// those that asked for some.
+// underPressure refuses pods while the node is short of a resource. Short of memory only, it still
+// admits pods that tolerate that, and pods with a request or a limit.
 func underPressure(in *Input) *Refusal {
 	if len(in.Pressure) == 0 || IsCritical(in.Pod) {
 		return nil
@@ -130,7 +130,7 @@ func systems(in *Input) *Refusal {
 	return nil
 }
 
-// appArmor refuses a confinement that the host cannot give.
+// appArmor refuses a profile that the host cannot apply.
 func appArmor(in *Input) *Refusal {
 	if in.AppArmor || !wantsAppArmor(in.Pod) {
 		return nil
@@ -171,7 +171,7 @@ func Fit(in *Input) *Refusal {
 	for _, name := range ordered(wanted) {
 		capacity, known := free[name]
 		if !known && !native(name) {
-			continue // an extended resource that the node does not count
+			continue // an extended resource that the node does not advertise
 		}
 		want, have, all := amount(name, wanted), amount(name, used), amount(name, v1.ResourceList{name: capacity})
 		if want > 0 && want > all-have {
@@ -222,7 +222,7 @@ func native(name v1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
 }
 
-// amount is how much there is of a resource: thousandths of CPUs, and whole units of all others.
+// amount returns the amount of a resource: thousandths of CPUs, and whole units of all others.
 func amount(name v1.ResourceName, list v1.ResourceList) int64 {
 	q := list[name]
 	if name == v1.ResourceCPU {
@@ -272,7 +272,7 @@ func taints(in *Input) *Refusal {
 	return nil
 }
 
-// ports refuses a pod whose ports on the host another one has.
+// ports refuses a pod with a host port that another pod has.
 func ports(in *Input) *Refusal {
 	taken := []v1.ContainerPort{}
 	for _, other := range in.Others {

@@ -29,13 +29,13 @@ import (
 	"github.com/barque/barque/kubelet/admission"
 )
 
-// Given are the resources that a pod was given.
+// Given has the allocated resources of a pod.
 type Given struct {
 	Pod        *v1.ResourceRequirements           `json:"pod,omitempty"`
 	Containers map[string]v1.ResourceRequirements `json:"containers,omitempty"`
-	// Generation is that of the spec which asked for them.
+	// Generation is that of the spec with these resources.
 	Generation int64 `json:"generation,omitempty"`
-	// Resized is set once a resize was given.
+	// Resized is set once a resize was allocated.
 	Resized bool `json:"resized,omitempty"`
 }
 
@@ -47,17 +47,17 @@ type Pending struct {
 
 // Answer is the decision about a pod.
 type Answer struct {
-	// Pod is the pod with the resources that it was given.
+	// Pod is the pod with its allocated resources.
 	Pod *v1.Pod
 	// Refused is set when the node does not take the pod.
 	Refused *admission.Refusal
 	// Waiting is set while it cannot be decided yet: other pods of the node are not known.
 	Waiting bool
 	Pending *Pending
-	// Generation is that of the spec whose resources were given.
+	// Generation is that of the spec whose resources were allocated.
 	Generation int64
-	// Resized is set once after each resize that was given, and EverResized from the first one on,
-	// also by a process that starts later.
+	// Resized is set once after each allocated resize, and EverResized from the first one on, also
+	// by a process that starts later.
 	Resized, EverResized bool
 }
 
@@ -92,13 +92,13 @@ type Manager struct {
 	write  func(path string, data []byte, mode os.FileMode) error
 }
 
-// holder is a pod that the node has taken.
+// holder is an admitted pod.
 type holder struct {
-	pod     *v1.Pod // as it is wanted, with its newest status
+	pod     *v1.Pod // the desired pod, with its newest status
 	pending *Pending
-	since   int64 // orders pending resizes: which began to wait first
-	resized bool  // given since the last Answer
-	deleted bool  // the API server has it no more: it is ending
+	since   int64 // orders pending resizes by when they began to wait
+	resized bool  // allocated since the last Answer
+	deleted bool  // the API server no longer has it: it is ending
 }
 
 const formatVersion = 1
@@ -170,8 +170,8 @@ func (m *Manager) Synced() {
 	}
 }
 
-// Answer says with which resources a pod is to run, if at all. A pod of which something runs was
-// taken before. It may wait for the API server.
+// Answer decides whether a pod may run and with which resources. A pod that runs was admitted
+// before. It may wait for the API server.
 func (m *Manager) Answer(pod *v1.Pod, runs bool) Answer {
 	a := m.decide(pod, runs, m.Node())
 	if a.Refused == nil || !a.Refused.ByNode || m.Newest == nil || admission.IsStatic(pod) {
@@ -184,7 +184,7 @@ func (m *Manager) Answer(pod *v1.Pod, runs bool) Answer {
 	return a
 }
 
-// decide is Answer by the labels and taints of one Node.
+// decide is Answer with the labels and taints of one Node.
 func (m *Manager) decide(pod *v1.Pod, runs bool, node *v1.Node) Answer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -242,7 +242,7 @@ func (m *Manager) answer(h *holder) Answer {
 	return a
 }
 
-// Get returns a pod with the resources that it was given. Nothing is decided.
+// Get returns a pod with its allocated resources. It decides nothing.
 func (m *Manager) Get(pod *v1.Pod) *v1.Pod {
 	m.mu.Lock()
 	defer m.mu.Unlock()

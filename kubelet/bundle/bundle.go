@@ -124,7 +124,7 @@ func (b *Bundle) Unpack(dir string) error {
 
 func (b *Bundle) unpackOne(component format.Component, dir string) error {
 	path := filepath.Join(dir, component.Name)
-	// One that was killed in the middle of this has left a part, maybe of another version.
+	// A killed Unpack has left a part, maybe of another version.
 	if err := atomicfile.Sweep(path); err != nil {
 		return err
 	}

@@ -9,9 +9,8 @@ import (
 	"github.com/barque/barque/kubelet/restarts"
 )
 
-// QoS returns the quality-of-service class of a pod: Guaranteed when every container limits CPU and
-// memory and asks for no less, BestEffort when none asks for or limits anything, Burstable
-// otherwise.
+// QoS returns the quality-of-service class of a pod: Guaranteed when every container has limits of
+// CPU and memory and equal requests, BestEffort when no container has any, Burstable otherwise.
 func QoS(pod *v1.Pod) v1.PodQOSClass {
 	if pod.Status.QOSClass != "" {
 		return pod.Status.QOSClass
@@ -70,7 +69,7 @@ type Limits struct {
 	PidsMax int64
 }
 
-// LimitsOf are the limits of a pod as a whole, but for that of processes, which is the node's.
+// LimitsOf returns the limits of a pod as a whole, without the node's limit of processes.
 func LimitsOf(pod *v1.Pod) Limits { return podLimits(pod, 0) }
 
 // podLimits sums the containers of a pod the way the scheduler does. A resource is limited for the

@@ -45,7 +45,7 @@ const (
 // fieldsOfTLS has the fields whose values the flags of the same meaning check.
 var fieldsOfTLS = strings.NewReplacer("--tls-min-version", "tlsMinVersion", "--tls-cipher-suites", "tlsCipherSuites")
 
-// honoured are the fields that count here.
+// honoured are the fields with an effect here.
 var honoured = []string{
 	"address", "allowedUnsafeSysctls", "apiVersion", "containerLogMaxFiles", "containerLogMaxSize", "enableSystemLogHandler",
 	"enableSystemLogQuery", "evictionHard", "evictionMaxPodGracePeriod",
@@ -84,13 +84,13 @@ func Default() *Configuration {
 	return c
 }
 
-// Replace is a map for Load's over that takes the place of the one in a file.
+// Replace is a map for Load's over that replaces the whole map of a file.
 type Replace map[string]any
 
 // Load reads a file and then the drop-ins of a directory, *.conf in the order of their names. A
-// later one replaces the fields that it has, and over those of all; under are defaults. Each may be
-// empty. ignored are the fields that do not count. A field about security is never one of them: a
-// value that does not hold here is an error.
+// later file replaces the fields that it sets, and over replaces those of all files; under are
+// defaults. Each may be empty. ignored are the fields without effect. A field about security is
+// never one of them: a value that does not hold here is an error.
 func Load(file, dir string, under, over map[string]any) (c *Configuration, ignored []string, err error) {
 	paths := []string{}
 	if file != "" {
@@ -143,7 +143,7 @@ func Load(file, dir string, under, over map[string]any) (c *Configuration, ignor
 	return c, ignored, Validate(c)
 }
 
-// merge puts a document over another one, as a JSON merge patch (RFC 7386) does.
+// merge applies a document to another one as a JSON merge patch (RFC 7386).
 func merge(into, document map[string]any) {
 	for name, value := range document {
 		if value == nil {
@@ -159,7 +159,7 @@ func merge(into, document map[string]any) {
 	}
 }
 
-// read returns a document after it was found to have known fields only.
+// read returns a document after checking that all its fields are known.
 func read(path string) (map[string]any, error) {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -276,7 +276,7 @@ func Validate(c *Configuration) error {
 	return nil
 }
 
-// Thresholds are those of eviction.
+// Thresholds returns the eviction thresholds.
 func Thresholds(c *Configuration) ([]eviction.Threshold, error) {
 	return eviction.Parse(c.EvictionHard, c.EvictionSoft, c.EvictionSoftGracePeriod, c.EvictionMinimumReclaim)
 }

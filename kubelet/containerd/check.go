@@ -47,8 +47,8 @@ func checkBundle() check.Finding {
 	return check.Passed(name, "runc, containerd shim and CNI plugins are inside this binary")
 }
 
-// checkOverlay mounts one: a kernel may know overlayfs while the data
-// directory's filesystem cannot carry it.
+// checkOverlay tries a mount: a kernel may know overlayfs while the data directory's filesystem
+// cannot carry it.
 func checkOverlay(dataDir string) check.Finding {
 	const name = "overlayfs"
 	remedy := "load the module (modprobe overlay) and keep the data directory on ext4, xfs or btrfs; without it images are copied for every container"

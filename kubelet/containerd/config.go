@@ -37,7 +37,7 @@ func detectHost(dataDir string) (host, error) {
 	return h, nil
 }
 
-// snapshotter is the one that keeps images' layers on this machine.
+// snapshotter returns the snapshotter for images' layers on this machine.
 func (h host) snapshotter() string {
 	if h.overlaySupport {
 		return "overlayfs"
@@ -94,7 +94,8 @@ func configuration(l layout, registries, cniConf, sandboxImage string, h host) t
 		"temp":             filepath.Join(l.root(), "tmp"),
 		"disabled_plugins": []string{stockShimManager},
 		"timeouts":         table{"io.containerd.timeout.shim.load": shimLoadTimeout.String()},
-		// Without these a node is no node: rather end with an error than run half.
+		// A node does not work without these plugins: containerd must fail rather than run without
+		// them.
 		"required_plugins": []string{
 			"io.containerd.shim.v1." + shimManagerID,
 			"io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri",

@@ -16,10 +16,10 @@ import (
 	"github.com/barque/barque/internal/procstat"
 )
 
-// process is one entry of /proc, as far as it matters here.
+// process has the fields of one entry of /proc that are needed here.
 type process struct {
 	pid     int
-	started uint64 // with the pid it names one process for ever
+	started uint64 // with the pid it identifies one process
 	args    []string
 	cgroups []string // "controllers:path", one per hierarchy
 }
@@ -114,7 +114,7 @@ func endProcess(ctx context.Context, p process, signal unix.Signal) error {
 		return fmt.Errorf("process %d: %w", p.pid, err)
 	}
 	defer unix.Close(fd)
-	// Between the look and the open the pid may have changed hands.
+	// Between the look and the open, the pid may have been reused.
 	now, err := procstat.Read(p.pid)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && now.Started != p.started {
 		return nil

@@ -53,9 +53,8 @@ func Purge(ctx context.Context, dataDir, cgroup string) error {
 	return nil
 }
 
-// killAll kills containerd first, so that nothing new starts, then shims and
-// containers together. It looks again until it finds nothing: a process may
-// have been forked while it looked.
+// killAll kills containerd first, so that nothing new starts, then shims and containers together.
+// It repeats this until it finds none: a process may have forked meanwhile.
 func killAll(ctx context.Context, l layout, cgroup string, containers map[string]bool) error {
 	belongs := func(p process) bool {
 		return p.isContainerd(l) || p.isShim(l) || p.inCgroup(func(path string) bool {

@@ -19,7 +19,7 @@ import (
 	"github.com/barque/barque/internal/atomicfile"
 )
 
-// Socket is where the containerd of the node with that data directory listens.
+// Socket returns the containerd socket of the node with that data directory.
 func Socket(dataDir string) (string, error) {
 	l, err := newLayout(dataDir)
 	return l.socket(), err
@@ -94,7 +94,7 @@ func (s *Supervisor) preload(ctx context.Context, conn *client.Client) error {
 		path := filepath.Join(s.layout.images(), e.Name())
 		names, err := s.preloadFile(ctx, conn, path)
 		if err != nil {
-			// The others, and the node, are worth more than this one.
+			// A bad file must not keep the others, or the node, from starting.
 			s.config.Logger.Error("cannot import the images of a file", "file", path, "error", err)
 			continue
 		}

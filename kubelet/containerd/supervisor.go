@@ -26,10 +26,11 @@ import (
 const (
 	stopTimeout  = 10 * time.Second // from SIGTERM to SIGKILL
 	startTimeout = 60 * time.Second // until CRI answers; a slow disk may need it
-	// From containerd's start to a shim's answer. After that it kills the shim's containers, so
-	// that a shim that a busy machine does not let run loses them. Its own default is 5 s.
+	// shimLoadTimeout bounds a shim's answer after containerd's start. Then containerd kills the
+	// shim's containers, so that a shim that a busy machine does not let run loses them. Its
+	// default is 5 s.
 	shimLoadTimeout = 45 * time.Second
-	// It asks as many shims at a time as there are CPUs. No start gets more time than this.
+	// startAtMost bounds every start. containerd asks as many shims at a time as there are CPUs.
 	startAtMost  = 5 * time.Minute
 	probeEvery   = 20 * time.Millisecond  // while waiting for CRI to answer
 	backOffMin   = 250 * time.Millisecond // first pause before a restart
@@ -37,8 +38,7 @@ const (
 	backOffReset = time.Minute // a life this long starts the back-off anew
 )
 
-// Config says where containerd lives. The zero value of every field but
-// DataDir is usable.
+// Config configures a Supervisor. The zero value of every field but DataDir is usable.
 type Config struct {
 	// DataDir is the node's data directory; containerd uses DataDir/containerd.
 	DataDir string
@@ -122,7 +122,7 @@ func (s *Supervisor) CNIConfDir() string { return s.config.CNIConfDir }
 // stays closed; Healthy returns the present state.
 func (s *Supervisor) Ready() <-chan struct{} { return s.ready }
 
-// Healthy returns nil while containerd serves, and otherwise why it does not.
+// Healthy returns nil while containerd serves, and otherwise the reason.
 func (s *Supervisor) Healthy() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,8 +243,7 @@ func (s *Supervisor) runOnce(ctx context.Context, components *bundle.Bundle) err
 	return fmt.Errorf("%w; its last words: %s", ended, last)
 }
 
-// startLimit is how long containerd may take until it serves: each shim of an earlier life may take
-// its time to answer.
+// startLimit bounds containerd's start: each shim of an earlier one may take its time to answer.
 func startLimit(l layout, cpus int) time.Duration {
 	shims, _ := filepath.Glob(filepath.Join(l.state(), tasksPlugin, "*", "*")) // its one error is that of a pattern
 	return min(startTimeout+time.Duration((len(shims)+cpus-1)/cpus)*shimLoadTimeout, startAtMost)

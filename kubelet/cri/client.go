@@ -47,8 +47,8 @@ var (
 )
 
 // Dial prepares a client for the socket at endpoint, a path or unix:// URL. It does not wait for
-// the runtime: calls fail with an error for which IsUnavailable holds until it is there. Calls pass
-// the interceptors; the stream of events does not.
+// the runtime: until it is there, calls fail with an error for which IsUnavailable holds. Calls
+// pass the interceptors; the stream of events does not.
 func Dial(endpoint string, interceptors ...grpc.UnaryClientInterceptor) (*Client, error) {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	if !strings.HasPrefix(path, "/") {
@@ -128,7 +128,7 @@ func (c *Client) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandbo
 	return resp.PodSandboxId, nil
 }
 
-// StopPodSandbox ends whatever runs in the sandbox and frees its network.
+// StopPodSandbox ends all processes in the sandbox and frees its network.
 func (c *Client) StopPodSandbox(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, sandboxCall)
 	defer cancel()

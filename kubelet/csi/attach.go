@@ -92,7 +92,7 @@ func verify(a *storagev1.VolumeAttachment) error {
 	return fmt.Errorf("volume attachment %s is not attached yet", a.Name)
 }
 
-// InUse names the volumes that pods of the node have or are to get, and those that the node is not
+// InUse names the volumes that pods of the node have or will get, and those that the node is not
 // rid of yet. It is not known before the disk and the CSIDriver objects have been read.
 func (p *Plugin) InUse() (names []v1.UniqueVolumeName, known bool) {
 	if !p.synced() {

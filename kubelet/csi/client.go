@@ -18,11 +18,11 @@ import (
 // callTimeout bounds a driver's call for one volume.
 const callTimeout = 2 * time.Minute
 
-// capability is one that a driver's node service may have.
+// capability is a capability of a driver's node service.
 type capability = csipb.NodeServiceCapability_RPC_Type
 
-// session is a connection to a driver for one operation. A new one for each is never that to a
-// driver of before, which has left its socket behind.
+// session is a connection to a driver for one operation. Each operation makes a new one, because an
+// earlier instance of the driver may have left its socket behind.
 type session struct {
 	csipb.NodeClient
 	conn         *grpc.ClientConn
@@ -92,7 +92,7 @@ func final(err error) bool {
 	return true
 }
 
-// capabilityOf says how a volume is used.
+// capabilityOf returns the CSI capability for a use of a volume.
 func (s *session) capabilityOf(how use) *csipb.VolumeCapability {
 	c := &csipb.VolumeCapability{AccessMode: &csipb.VolumeCapability_AccessMode{Mode: s.accessMode(how.mode)}}
 	if how.block {

@@ -59,14 +59,14 @@ func decide(g growth, claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume, 
 	}
 	account := claim.Status.AllocatedResourceStatuses[v1.ResourceStorage]
 	if account == "" && claim.Status.AllocatedResources == nil {
-		return step{expand: true, to: wanted} // by a resizer that knows of no account
+		return step{expand: true, to: wanted} // by a resizer that keeps no account
 	}
 	to := claim.Status.AllocatedResources[v1.ResourceStorage]
 	has, asked := claim.Status.Capacity[v1.ResourceStorage], claim.Spec.Resources.Requests[v1.ResourceStorage]
 	s := step{to: to, recovers: true, hopeless: g.failed && asked.Cmp(to) != 0, done: has.Cmp(to) >= 0 && account == ""}
 	switch {
 	case s.done:
-		// Each node makes a volume larger that many nodes write to.
+		// A volume with many writers is expanded on each node.
 		s.expand = slices.Contains(claim.Spec.AccessModes, v1.ReadWriteMany) && !metav1.HasAnnotation(claim.ObjectMeta, notRequired)
 	case account == v1.PersistentVolumeClaimNodeResizePending || account == v1.PersistentVolumeClaimNodeResizeInProgress:
 		s.expand = true
@@ -74,7 +74,7 @@ func decide(g growth, claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume, 
 	return s
 }
 
-// grow makes a volume that is published as large as its PV says. It returns when to look again.
+// grow expands a published volume to the size of its PV. It returns when to look again.
 func (p *Plugin) grow(ctx context.Context, pod *v1.Pod, v *volumes.Volume) (time.Time, error) {
 	if v.PV == nil {
 		return never, nil
@@ -124,7 +124,7 @@ func (p *Plugin) grow(ctx context.Context, pod *v1.Pod, v *volumes.Volume) (time
 		next.size = s.to
 	}
 	if ctx.Err() != nil {
-		return time.Time{}, context.Cause(ctx) // it may go on, and is looked at by the next pod
+		return time.Time{}, context.Cause(ctx) // the call may go on; the next pod looks at its result
 	}
 	if err == nil {
 		p.note(name, next)
@@ -199,7 +199,7 @@ func (p *Plugin) expand(ctx context.Context, pod *v1.Pod, v *volumes.Volume, cla
 	return nil
 }
 
-// errCannotExpand is returned when a driver makes no volumes larger on their nodes.
+// errCannotExpand is returned when a driver does not expand volumes on their nodes.
 var errCannotExpand = errors.New("NodeExpand is not supported by the CSI driver")
 
 func (p *Plugin) askToExpand(ctx context.Context, v *volumes.Volume, to resource.Quantity) error {
@@ -249,7 +249,7 @@ func setAccount(c *v1.PersistentVolumeClaim, to v1.ClaimResourceStatus) {
 	c.Status.AllocatedResourceStatuses = statuses
 }
 
-// tellFailure writes into a claim why it does not get larger, for good if it is hopeless.
+// tellFailure writes the reason of a failed expansion into a claim, as final if it is hopeless.
 func (p *Plugin) tellFailure(ctx context.Context, claim *v1.PersistentVolumeClaim, why error, hopeless bool) {
 	_, err := p.account(ctx, claim, false, func(c *v1.PersistentVolumeClaim) {
 		if hopeless {

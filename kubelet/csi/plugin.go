@@ -53,7 +53,7 @@ type Config struct {
 	Client  kubernetes.Interface
 	Claims  volumes.Claims
 	Tokens  Tokens
-	// Node returns this node as the API server has it, or nil as long as that is not known.
+	// Node returns the API server's Node object of this node, or nil while that is not known.
 	Node func() *v1.Node
 	// Look has the node's status written soon.
 	Look   func()
@@ -98,7 +98,7 @@ type Plugin struct {
 // published is a volume that this process has shown to a pod.
 type published struct {
 	at time.Time
-	// renew is when a token that the driver was given is to be replaced: zero for never.
+	// renew is when a token of the driver must be replaced: zero for never.
 	renew time.Time
 }
 
@@ -135,15 +135,15 @@ func (*Plugin) Provides(v *volumes.Volume) bool {
 	return v.PV != nil && v.PV.Spec.CSI != nil || v.PV == nil && v.Source != nil && v.Source.CSI != nil
 }
 
-// NeedsStaging implements volumes.Stager. Whether a driver stages is asked when it is to: it may
-// not have registered yet.
+// NeedsStaging implements volumes.Stager. Stage asks the driver whether it stages: it may not have
+// registered yet.
 func (*Plugin) NeedsStaging(*volumes.Volume) (bool, error) { return true, nil }
 
 // StagingPlace implements volumes.Stager.
 func (p *Plugin) StagingPlace(v *volumes.Volume) string { return p.staging(v) }
 
-// Use makes the plugin know which volumes the pods of the node have; see
-// volumes.Manager.Remembered. It is called before Run.
+// Use gives the plugin the recorded volumes of the node's pods; see volumes.Manager.Remembered. It
+// is called before Run.
 func (p *Plugin) Use(records func() ([]*volumes.Volume, error)) { p.records = records }
 
 // Changed is called when the node gets a volume, and when it is rid of it: the node's status has it
@@ -165,7 +165,7 @@ func (p *Plugin) stir() {
 	p.news = make(chan struct{})
 }
 
-// until waits for something to be true, which is looked at when there is news.
+// until waits until done returns true. It calls done again after each change.
 func (p *Plugin) until(ctx context.Context, done func() bool) error {
 	for {
 		p.mu.Lock()
@@ -184,8 +184,8 @@ func (p *Plugin) until(ctx context.Context, done func() bool) error {
 	}
 }
 
-// one runs f, which asks a driver about a volume, when nothing else does. The wait for its turn
-// ends with ctx, f itself does not.
+// one runs f, a call of a driver for a volume, while no other one runs for that volume. The wait
+// for its turn ends with ctx, f itself does not.
 func (p *Plugin) one(ctx context.Context, driver, handle, operation string, f func(ctx context.Context) error) error {
 	key := string(uniqueName(driver, handle))
 	for {
@@ -229,7 +229,7 @@ func (p *Plugin) one(ctx context.Context, driver, handle, operation string, f fu
 	}
 }
 
-// asked marks an error as one after which the driver is asked ever more rarely.
+// asked marks an error after which the driver is called ever more rarely.
 func asked(err error) error {
 	if err == nil {
 		return nil

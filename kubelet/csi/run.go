@@ -56,7 +56,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		case <-news:
-			// News come in swarms.
+			// News come in bursts.
 			timer.Reset(workEvery)
 			select {
 			case <-ctx.Done():
@@ -74,8 +74,8 @@ func (p *Plugin) complain(ctx context.Context, what string, err error) {
 	}
 }
 
-// keepCounts asks drivers now and then how many volumes the node takes, as often as their CSIDriver
-// objects say.
+// keepCounts asks drivers for the number of volumes that the node takes, as often as their
+// CSIDriver objects require.
 func (p *Plugin) keepCounts(ctx context.Context) {
 	last := map[string]time.Time{}
 	tick := time.NewTicker(countsTick)

@@ -35,7 +35,7 @@ const (
 	dataLabel      = "seLinuxMountContext"
 )
 
-// use is how a volume is used.
+// use is the way in which a pod uses a volume.
 type use struct {
 	mode    v1.PersistentVolumeAccessMode
 	block   bool
@@ -44,7 +44,8 @@ type use struct {
 	group   *int64
 }
 
-// useOf is how a pod uses a volume. The label is empty, or the SELinux label to mount it with.
+// useOf returns the way in which a pod uses a volume. The label is empty, or the SELinux label for
+// the mount.
 func useOf(v *volumes.Volume, group *int64, label string) use {
 	u := use{mode: v1.ReadWriteOnce, block: v.Block(), group: group}
 	if v.PV == nil {
@@ -74,7 +75,8 @@ func driverOf(v *volumes.Volume) string {
 	return v.Source.CSI.Driver
 }
 
-// handleOf is the driver's name of a volume. One that a pod describes itself is named after both.
+// handleOf is the driver's name of a volume. The name of one that a pod describes itself is made of
+// the pod and the volume.
 func handleOf(v *volumes.Volume) string {
 	if v.PV != nil {
 		return v.PV.Spec.CSI.VolumeHandle
@@ -117,7 +119,7 @@ func attachmentName(handle, driver, node string) string {
 //	pods/<uid>/volumeDevices/kubernetes.io~csi/<PV>                     a link to the pod's device
 type places struct{ root string }
 
-// staging is where a volume is staged, below the directory of plugins.
+// staging is the path where a volume is staged, below the directory of plugins.
 func (places) staging(v *volumes.Volume) string {
 	if v.Block() {
 		return filepath.Join(pluginName, "volumeDevices", "staging", v.PV.Name)
@@ -129,7 +131,7 @@ func (p places) devices() string {
 	return filepath.Join(p.root, "plugins", pluginName, "volumeDevices")
 }
 
-// target is where the driver shows a volume to a pod.
+// target is the path where the driver publishes a volume for a pod.
 func (p places) target(v *volumes.Volume) string {
 	if v.Block() {
 		return filepath.Join(p.devices(), "publish", v.PV.Name, string(v.Pod))

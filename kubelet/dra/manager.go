@@ -54,14 +54,14 @@ type Manager struct {
 	Config
 	drivers *drivers
 
-	// preparing keeps Prepare and Unprepare of a claim apart.
+	// preparing serializes Prepare and Unprepare of a claim.
 	preparing keyed
 
 	mu     sync.Mutex
 	claims map[types.UID]*prepared
 }
 
-// prepared is a claim of which a driver may know. It is a part of the file.
+// prepared is a claim that a driver may know. It is a part of the file.
 type prepared struct {
 	UID       types.UID            `json:"uid"`
 	Namespace string               `json:"namespace"`
@@ -118,7 +118,7 @@ func (m *Manager) save() error {
 // need is a claim that a pod uses.
 type need struct {
 	name string
-	made bool // for the pod
+	made bool // made for the pod
 }
 
 func needs(pod *v1.Pod) ([]need, error) {
@@ -212,7 +212,7 @@ func (m *Manager) isPrepared(pod *v1.Pod, name string) bool {
 	return false
 }
 
-// begin notes that the pod uses the claim, before a driver knows of it.
+// begin records that the pod uses the claim, before a driver knows of it.
 func (m *Manager) begin(pod *v1.Pod, claim *resourcev1.ResourceClaim) (*prepared, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

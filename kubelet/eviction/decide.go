@@ -13,7 +13,7 @@ import (
 	"github.com/barque/barque/kubelet/admission"
 )
 
-// Observation is how much of a signal there is.
+// Observation is the state of a signal.
 type Observation struct {
 	Available, Capacity int64
 }
@@ -26,9 +26,9 @@ type Memory struct {
 
 // Verdict is the decision that follows from an observation.
 type Verdict struct {
-	// Conditions are those that the node is to have, in order.
+	// Conditions are the node's conditions, in order.
 	Conditions []v1.NodeConditionType
-	// Short is the threshold to act on now; nil when nothing is short for long enough.
+	// Short is the threshold to act on now; nil when none has been met for long enough.
 	Short *Threshold
 	// Met are all thresholds that are met, whether their grace is over or not.
 	Met []Threshold
@@ -133,7 +133,7 @@ func (u Use) inodes() int64 {
 	return sum
 }
 
-// used is how much of a resource a pod uses, and how much it asked for.
+// used returns a pod's use of a resource and its request.
 func used(name v1.ResourceName, pod *v1.Pod, u Use) (usage, request int64) {
 	requests := admission.Requests(pod)
 	switch name {
@@ -154,9 +154,8 @@ type Candidate struct {
 	Use Use
 }
 
-// Rank orders pods by how soon they are to be evicted for want of a resource: those that use more
-// than they asked for, then by priority, then by how much more than asked for. Pods that the node
-// must run are left out.
+// Rank orders pods for eviction for want of a resource: those above their requests first, then by
+// priority, then by the excess over their requests. Pods that the node must run are left out.
 func Rank(name v1.ResourceName, pods []Candidate) []Candidate {
 	list := slices.DeleteFunc(slices.Clone(pods), func(c Candidate) bool { return admission.IsCritical(c.Pod) })
 	slices.SortStableFunc(list, func(a, b Candidate) int {
@@ -227,7 +226,7 @@ func bytes(n int64) string {
 	return resource.NewQuantity((n+1023)>>10<<10, resource.BinarySI).String()
 }
 
-// OverLimit says which limit of local storage a pod exceeds; empty when none.
+// OverLimit returns a message about the limit of local storage that a pod exceeds; empty when none.
 func OverLimit(c Candidate) string {
 	for i := range c.Pod.Spec.Volumes {
 		v := &c.Pod.Spec.Volumes[i]
@@ -243,7 +242,7 @@ func OverLimit(c Candidate) string {
 	if !ok {
 		return ""
 	}
-	// Where some container has no limit the sum is none of the pod's.
+	// Where some container has no limit, the sum is no limit of the pod.
 	if c.Use.disk() > limit.Value() && allLimited(c.Pod) {
 		return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
 	}

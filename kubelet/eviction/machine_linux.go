@@ -23,7 +23,7 @@ import (
 	"github.com/barque/barque/kubelet/usage"
 )
 
-// Runtime knows where images are.
+// Runtime returns the runtime's image file systems.
 type Runtime interface {
 	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 }
@@ -248,7 +248,7 @@ func fileSystem(dir string) (space, inodes Observation, err error) {
 	return Observation{int64(s.Bavail) * s.Bsize, int64(s.Blocks) * s.Bsize}, Observation{int64(s.Ffree), int64(s.Files)}, nil
 }
 
-// memory returns how much memory the machine has, and how much of it is available, in bytes.
+// memory returns the machine's memory and its available part, in bytes.
 func memory() (all, available int64, err error) {
 	f, err := os.Open("/proc/meminfo")
 	if err != nil {
@@ -269,7 +269,7 @@ func memory() (all, available int64, err error) {
 	return amounts["MemTotal"], amounts["MemAvailable"], nil
 }
 
-// tasks returns how many tasks the machine has and how many it may have.
+// tasks returns the machine's number of tasks and its maximum.
 func tasks() (running, most int64, err error) {
 	number := func(path string) (int64, error) {
 		raw, err := os.ReadFile(path)

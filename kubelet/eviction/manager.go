@@ -39,11 +39,11 @@ type Config struct {
 	Thresholds []Threshold
 	// Transition is how long a condition stays after it was last due; 5 min when 0.
 	Transition time.Duration
-	// MaxPodGrace bounds how long a pod has to end that is evicted for a soft threshold.
+	// MaxPodGrace bounds the grace period of a pod that is evicted for a soft threshold.
 	MaxPodGrace time.Duration
 	Every       time.Duration // how often to look; 10 s when 0
 
-	// Pods lists the pods that hold something on the node, with the resources that they were given.
+	// Pods lists the pods that hold resources of the node, with their allocations.
 	Pods func() []*v1.Pod
 	// Evict ends a pod. It is false when the pod is being ended already.
 	Evict func(uid types.UID, message string, grace time.Duration) bool
@@ -56,7 +56,7 @@ type Config struct {
 	Evicted func(Signal)
 	// NodeEvent records an event of the node.
 	NodeEvent func(reason, message string)
-	// Changed is called when the conditions are others.
+	// Changed is called when the conditions have changed.
 	Changed func()
 	Logger  *slog.Logger
 	Now     func() time.Time // time.Now when nil
@@ -86,14 +86,14 @@ func New(config Config) *Manager {
 	return &Manager{Config: config, ending: map[types.UID]time.Time{}}
 }
 
-// Conditions are those of MemoryPressure, DiskPressure and PIDPressure that the node has.
+// Conditions returns the node's conditions of memory, disk and PID pressure.
 func (m *Manager) Conditions() []v1.NodeConditionType {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.conditions)
 }
 
-// quickly is how soon to look again while an evicted pod ends.
+// quickly is the pause between looks while an evicted pod ends.
 const quickly = 2 * time.Second
 
 // endPatience bounds the wait for an evicted pod beyond its grace period.
@@ -202,7 +202,7 @@ func (m *Manager) frees(ctx context.Context, s Signal) bool {
 // short meanwhile.
 const rankPatience = 30 * time.Second
 
-// evict ends the pod that matters least.
+// evict ends the first pod of the ranking.
 func (m *Manager) evict(ctx context.Context, t Threshold, o Observation) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, rankPatience, fmt.Errorf("measuring all pods took longer than %s", rankPatience))
 	defer cancel()
@@ -244,7 +244,7 @@ const (
 	limitsPatience = 5 * time.Minute
 )
 
-// watchLimits ends pods that use more local storage than they may, until ctx ends.
+// watchLimits ends pods that exceed their limits of local storage, until ctx ends.
 func (m *Manager) watchLimits(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Signal is something that a node may run short of.
+// Signal is a resource that a node may run short of.
 type Signal string
 
 // The signals, as kubelets name them. The runtime keeps images and the writable layers of
@@ -26,7 +26,7 @@ const (
 	PIDAvailable      Signal = "pid.available"
 )
 
-// about says of each signal which condition of the node it leads to, and which resource is short.
+// about maps each signal to a condition of the node and the short resource.
 var about = map[Signal]struct {
 	condition v1.NodeConditionType
 	resource  v1.ResourceName
@@ -82,13 +82,13 @@ func ParseAmount(text string) (Amount, error) {
 	return Amount{Quantity: q}, nil
 }
 
-// Threshold is how much of a signal must be there.
+// Threshold is the least amount of a signal.
 type Threshold struct {
 	Signal Signal
 	Value  Amount
-	// Grace is how long there may be less before pods are evicted; 0 for a hard threshold.
+	// Grace is how long the threshold may be met before pods are evicted; 0 for a hard threshold.
 	Grace time.Duration
-	// MinReclaim is by how much there must be more before the shortage is over.
+	// MinReclaim is the amount above the threshold at which the shortage is over.
 	MinReclaim Amount
 }
 
