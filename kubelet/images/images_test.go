@@ -171,8 +171,8 @@ func (m mounting) ContainerStatus(context.Context, string) (*runtimeapi.Containe
 	return &s, nil
 }
 
-// TestRemoveUnused: short of disk, a node keeps images that are used, be it for a volume, and those
-// that were pulled just now for a container that is to start.
+// TestRemoveUnused: short of disk, a node keeps used images, those of volumes among them, and those
+// that were pulled just now for a container that is starting.
 func TestRemoveUnused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runtime := fake.New(app, "data:1", "old:1")
@@ -242,7 +242,7 @@ func TestPulledTellsTime(t *testing.T) {
 	})
 }
 
-// away does not answer before its caller loses interest.
+// away does not answer before the end of its caller.
 type away struct{ *fake.Runtime }
 
 func (away) ImageStatus(ctx context.Context, _ string) (*runtimeapi.Image, error) {
@@ -257,8 +257,7 @@ func (l loud) Event(_ *v1.Pod, _ *v1.Container, kind, reason, message string) {
 	l.t.Errorf("event: %s %s %s", kind, reason, message)
 }
 
-// TestLossOfInterestIsNoEvent: a pod that is deleted before its image was looked for has not
-// failed.
+// TestLossOfInterestIsNoEvent: a pod that is deleted before its image was looked up has not failed.
 func TestLossOfInterestIsNoEvent(t *testing.T) {
 	p := NewPuller(Config{Images: away{fake.New()}, Events: loud{t}, Logger: slog.New(slog.DiscardHandler)})
 	deleted := errors.New("deleted")

@@ -66,7 +66,7 @@ func TestASilentNodeIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestSaid: the words of whoever has answered reach the user.
+// TestSaid: the message in an answer reaches the user, whatever server has answered.
 func TestSaid(t *testing.T) {
 	bad := func(message string) error {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: 502, Message: message}}

@@ -37,7 +37,7 @@ import (
 	"github.com/barque/barque/internal/localpv"
 )
 
-// Directories are those of the node's volumes.
+// Directories are the directories of the node's volumes.
 type Directories interface {
 	Root() string
 	Delete(pv *v1.PersistentVolume) error
@@ -136,8 +136,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// logUnknown logs the directories without a volume: the volume was deleted while this machine was
-// no node of the cluster, or by hand. Only people know whether the data is wanted.
+// logUnknown logs the directories without a volume: the volume was deleted by hand, or while this
+// machine was no node of the cluster. Only people know whether the data is wanted.
 func (a *Agent) logUnknown() {
 	names, err := a.Directories.Names()
 	if err != nil {
@@ -150,7 +150,7 @@ func (a *Agent) logUnknown() {
 	}
 }
 
-// annotateRetry is the pause after a failure to say where the volumes are.
+// annotateRetry is the pause after a failure to annotate the Node.
 const annotateRetry = 5 * time.Second
 
 // annotate keeps the annotations of the Node true.

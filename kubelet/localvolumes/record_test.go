@@ -38,7 +38,7 @@ func recorded(t *testing.T, client *fake.Clientset, name string) string {
 	return pv.Annotations[localpv.DirectoryAnnotation]
 }
 
-// absent is the look at a directory that is not there.
+// absent reports that a directory is not there.
 func absent() (bool, error) { return false, nil }
 
 func TestRecord(t *testing.T) {
@@ -61,7 +61,7 @@ func TestRecord(t *testing.T) {
 			t.Errorf("%s is recorded as %q", name, is)
 		}
 	}
-	// Declared lost by a person, and made anew by a caller that still has the volume of before.
+	// A person has declared it lost, and a caller with an older copy of the volume makes it anew.
 	declared := living("lost", "")
 	if _, err := client.CoreV1().PersistentVolumes().Update(t.Context(), declared, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)

@@ -89,8 +89,8 @@ func (r *Rotator) Rotate(ctx context.Context) error {
 		}
 		info, err := os.Stat(status.LogPath)
 		if errors.Is(err, fs.ErrNotExist) {
-			// An earlier process ended between the renaming and the opening anew: the runtime still
-			// writes to a file that no one reads or bounds.
+			// An earlier process ended between the rename and the reopening: the runtime still
+			// writes to a file that is neither read nor bounded.
 			if err := r.Runtime.ReopenContainerLog(ctx, c.Id); err != nil {
 				errs = append(errs, fmt.Errorf("log %s: %w", status.LogPath, err))
 			}

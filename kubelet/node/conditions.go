@@ -19,8 +19,8 @@ const maxImagesTold = 50
 
 // Ills are the faults that a node finds with itself.
 type Ills struct {
-	Runtime bool // it does not answer, or says that it is not ready
-	Network bool // the runtime says that the pods' network is not ready
+	Runtime bool // it does not answer, or reports that it is not ready
+	Network bool // the runtime reports that the pods' network is not ready
 	Disk    bool // little space, or few inodes
 	Memory  bool
 	PIDs    bool
@@ -63,7 +63,8 @@ func pressures(short []v1.NodeConditionType) []v1.NodeCondition {
 	return []v1.NodeCondition{memory, disk, pids}
 }
 
-// ready says why the node takes no pods: something of the runtime is ill, or the machine goes down.
+// ready returns the condition Ready. It is false while the runtime has a fault or the machine goes
+// down.
 func (r *Reporter) ready(ctx context.Context, ills *Ills) v1.NodeCondition {
 	c := r.runtimeReady(ctx, ills)
 	switch {
@@ -105,7 +106,7 @@ func (r *Reporter) runtimeReady(ctx context.Context, ills *Ills) v1.NodeConditio
 	return v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}
 }
 
-// stamp gives conditions their times: that of the last change stays while nothing changed.
+// stamp gives conditions their times: the time of the last change stays while nothing changes.
 func stamp(conditions, before []v1.NodeCondition, now time.Time) {
 	for i := range conditions {
 		c := &conditions[i]

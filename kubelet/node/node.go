@@ -68,8 +68,8 @@ type Config struct {
 	Short func() []v1.NodeConditionType
 	// Down reports whether the machine goes down. It may be nil.
 	Down func() bool
-	// InUse names the volumes that must not be detached from the node. As long as they are not
-	// known, those that the API server has stay. It may be nil.
+	// InUse names the volumes that must not be detached from the node. While they are not known,
+	// the API server's stay. It may be nil.
 	InUse func() (names []v1.UniqueVolumeName, known bool)
 	// Found is called with the node's faults after each check. It may be nil.
 	Found func(Ills)
@@ -101,9 +101,10 @@ const (
 	retryAfter  = time.Second
 	// refusedAtMost is the longest time from one refusal of the Node to the next attempt.
 	refusedAtMost = 30 * time.Second
-	// quickRefusals are those that may end soon by themselves: gossip is slower at times.
+	// quickRefusals is the number of refusals in a row that may end soon by themselves: gossip is
+	// slow at times.
 	quickRefusals = 10
-	// sayAgainAfter is how many failures make a line in the log.
+	// sayAgainAfter is the number of failures for one line in the log.
 	sayAgainAfter = 30
 	correctAfter  = 5 * time.Second
 	repeatAfter   = 10 * time.Second // while this node is called unreachable
@@ -171,14 +172,14 @@ func (r *Reporter) Newest() *v1.Node {
 	return r.withOwn(node)
 }
 
-// Registered is the Node object as the API server has it; nil before it is known.
+// Registered returns the API server's Node object; nil before it is known.
 func (r *Reporter) Registered() *v1.Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.observed
 }
 
-// Look makes the node be looked at soon: something of it has changed.
+// Look makes the node be checked soon, after a change.
 func (r *Reporter) Look() {
 	select {
 	case r.wake <- struct{}{}:
@@ -202,7 +203,7 @@ func (r *Reporter) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var last *v1.Node      // the last status that was written or confirmed
-	var disputed time.Time // since when others say something else
+	var disputed time.Time // since when the API server's object has differed
 	var failing failures
 	var written time.Time // when it was last written
 	for {
@@ -257,7 +258,7 @@ func (r *Reporter) Run(ctx context.Context) error {
 	}
 }
 
-// failures are those of writing the Node, one after the other.
+// failures are the failed writes of the Node in a row.
 type failures struct {
 	n       int
 	refused int // the last ones in a row
@@ -287,7 +288,7 @@ func isReady(n *v1.Node) bool {
 	})
 }
 
-// wanted is the Node object as this node sees itself, without times.
+// wanted returns the Node object that this node wants, without times.
 func (r *Reporter) wanted(ctx context.Context) (*v1.Node, error) {
 	disk, err := diskSize(r.RootDir)
 	if err != nil {
@@ -388,8 +389,8 @@ func sameRest(a, b *v1.NodeStatus) bool {
 		slices.Equal(a.VolumesInUse, b.VolumesInUse) && slices.Equal(a.DeclaredFeatures, b.DeclaredFeatures)
 }
 
-// withOthers adds to a status the resources whose capacity others have put into the Node object,
-// such as extended resources without a device plugin. All of such a resource is for pods.
+// withOthers adds to a status the resources that other writers have put into the Node object, such
+// as extended resources without a device plugin. All of such a resource is allocatable.
 func withOthers(own *v1.NodeStatus, current *v1.Node) *v1.NodeStatus {
 	status := own.DeepCopy()
 	for name, quantity := range current.Status.Capacity {
@@ -425,8 +426,8 @@ func (r *Reporter) doubted() bool {
 	})
 }
 
-// write makes the API server's object agree with wanted, and says when that was found if repeat is
-// set though nothing else changes.
+// write makes the API server's object agree with wanted. With repeat it writes new times though
+// nothing else changes.
 func (r *Reporter) write(ctx context.Context, wanted *v1.Node, repeat bool) error {
 	r.mu.Lock()
 	current := r.observed
@@ -465,7 +466,7 @@ func (r *Reporter) register(ctx context.Context, wanted *v1.Node) (*v1.Node, err
 	return have, nil
 }
 
-// learn keeps an object that the API server has answered with.
+// learn keeps the object of an answer of the API server.
 func (r *Reporter) learn(node *v1.Node) {
 	r.mu.Lock()
 	r.observed = node

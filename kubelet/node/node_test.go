@@ -117,8 +117,8 @@ func TestRegistersAndThenKeepsQuiet(t *testing.T) {
 	})
 }
 
-// TestRefusedNode: a node whose Node is refused asks less and less often, and does not fill its
-// log. One that cannot reach a server asks each second. Both are registered soon after that ends.
+// TestRefusedNode: a node whose Node is refused tries less and less often, and does not fill its
+// log. One that cannot reach a server tries each second. Both are registered soon after that ends.
 func TestRefusedNode(t *testing.T) {
 	for name, c := range map[string]struct {
 		why      error

@@ -32,7 +32,7 @@ const (
 	firstRetry, longestRetry = time.Second, 2 * time.Minute
 )
 
-// Plugin is one that says it is there.
+// Plugin is a plugin that has announced itself.
 type Plugin struct {
 	Name string
 	// Endpoint is the socket of its service.
@@ -40,8 +40,8 @@ type Plugin struct {
 	Versions []string
 }
 
-// Handler uses plugins of one type. Its methods are called one at a time for one socket, and at the
-// same time for several: a plugin that does not answer keeps no other waiting.
+// Handler uses plugins of one type. Its methods are called one at a time for one socket, and
+// concurrently for several: a plugin that does not answer delays no other.
 type Handler interface {
 	// Register takes a plugin, in place of another one of its name. The plugin gets the error, and
 	// is tried again later.
@@ -184,7 +184,7 @@ func (r *Registry) registered(path string, f *found, plugin *Plugin, kind string
 	if plugin != nil {
 		was, of := f.plugin, f.kind
 		f.plugin, f.kind = plugin, kind
-		// A plugin that began again at this socket may serve at another endpoint, or have another
+		// A plugin that has restarted at this socket may serve at another endpoint, or have another
 		// name. Nothing else would end its earlier registration.
 		if was != nil && (of != kind || was.Name != plugin.Name || was.Endpoint != plugin.Endpoint) {
 			r.handlers[of].Deregister(*was)

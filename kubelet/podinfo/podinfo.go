@@ -1,5 +1,5 @@
-// Package podinfo knows pods as objects: it reads fields by the paths that the downward API names,
-// for environment variables and for volumes alike, and says which conditions are the node's.
+// Package podinfo reads fields of pods by the paths of the downward API, for environment variables
+// and for volumes alike, and knows which conditions are the node's.
 package podinfo
 
 import (
@@ -84,8 +84,8 @@ func lines(m map[string]string) string {
 	return b.String()
 }
 
-// Limit is a container's limit of a resource, or else that of its pod as a whole (KEP-2837). It is
-// zero when neither sets one.
+// Limit returns a container's limit of a resource, or else that of its pod as a whole (KEP-2837).
+// It is zero when neither sets one.
 func Limit(pod *v1.Pod, c *v1.Container, name v1.ResourceName) resource.Quantity {
 	if q := c.Resources.Limits[name]; !q.IsZero() {
 		return q

@@ -10,7 +10,8 @@ const (
 	forgivenAfter  = 2 * longestBackoff
 )
 
-// Backoff is the state of one container's restarts. The zero value is that of one that never ended.
+// Backoff is the state of one container's restarts. The zero value is that of a container that
+// never ended.
 type Backoff struct {
 	Delay time.Duration // how long to wait after the next end
 	Last  time.Time     // when it was restarted

@@ -83,7 +83,7 @@ func podLabels(pod *v1.Pod) map[string]string {
 	}
 }
 
-// unsupported refuses a pod that asks for an isolation that it would not get here: running it
+// unsupported refuses a pod with a form of isolation that this node does not provide: running it
 // without would be worse than not running it.
 func unsupported(pod *v1.Pod) error {
 	switch {
@@ -168,7 +168,7 @@ func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
 	return list
 }
 
-// containerInput is all that the configuration of one container depends on besides the pod.
+// containerInput is the input, besides the pod, of a container's configuration.
 type containerInput struct {
 	Start
 	IPs    []string
@@ -185,7 +185,8 @@ func (k *Kit) seccomp() v1.SeccompProfileType {
 	return v1.SeccompProfileTypeUnconfined
 }
 
-// Container is the configuration of one container. It writes the files that it mounts.
+// Container returns the configuration of one container. It writes the files that the container
+// mounts.
 func (k *Kit) Container(ctx context.Context, pod *v1.Pod, in containerInput) (*runtimeapi.ContainerConfig, error) {
 	c := in.Start.Container
 	pod = withIPs(pod, in.IPs) // the variables may ask for addresses that no client has seen yet
@@ -377,7 +378,7 @@ func (k *Kit) writeHosts(pod *v1.Pod, ips []string) (string, error) {
 	return path, os.WriteFile(path, []byte(content), 0o644)
 }
 
-// terminationFile makes the empty file into which a container writes its last words.
+// terminationFile creates the empty file for a container's termination message.
 func (k *Kit) terminationFile(pod *v1.Pod, c *v1.Container, attempt uint32) (string, error) {
 	if c.TerminationMessagePath == "" {
 		return "", nil

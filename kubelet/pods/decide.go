@@ -9,7 +9,7 @@ import (
 	"github.com/barque/barque/kubelet/restarts"
 )
 
-// Reasons for which a container waits, as clients know them.
+// Reasons of waiting containers, in upstream's words.
 const (
 	reasonCreating         = "ContainerCreating"
 	reasonInitializing     = "PodInitializing"
@@ -63,7 +63,7 @@ func (p *Plan) regulars(f *Facts) bool {
 	return true
 }
 
-// ephemeral is an ephemeral container as if it were another.
+// ephemeral returns an ephemeral container in the form of a regular one.
 func ephemeral(pod *v1.Pod, i int) *v1.Container {
 	c := v1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
 	return &c
@@ -269,7 +269,7 @@ func (p *Plan) regular(f *Facts, c *v1.Container) bool {
 		p.RemoveContainers = append(p.RemoveContainers, last.ID)
 	case Running:
 		p.killIfFailed(f, c, last)
-		return !f.Hooks[last.ID] // one that is still being greeted holds back those after it
+		return !f.Hooks[last.ID] // a running postStart hook holds back the containers after it
 	case Exited:
 		if f.Replacing[c.Name] || restarts.Again(f.Pod, c, last.ExitCode) {
 			p.restart(f, c, last)
@@ -278,8 +278,8 @@ func (p *Plan) regular(f *Facts, c *v1.Container) bool {
 	return true
 }
 
-// killIfFailed ends a container whose probe gave it up or whose image was changed, and resizes
-// others.
+// killIfFailed ends a container whose probe has failed for good or whose image was changed, and
+// resizes others.
 func (p *Plan) killIfFailed(f *Facts, c *v1.Container, running *Container) {
 	if f.Killing[running.ID] {
 		return
@@ -302,7 +302,7 @@ func (p *Plan) killIfFailed(f *Facts, c *v1.Container, running *Container) {
 	p.Kill = append(p.Kill, kill)
 }
 
-// restart starts a container again, or says since when and how long it waits.
+// restart starts a container again, or sets its back-off and when it is over.
 func (p *Plan) restart(f *Facts, c *v1.Container, ended *Container) {
 	b := f.Backoffs[c.Name]
 	due := b.due(ended.FinishedAt)
@@ -399,8 +399,8 @@ func (p *Plan) tidy(f *Facts) {
 	}
 }
 
-// DecideEnd says how to end a pod: its containers first, then its sidecars from the last to the
-// first, then the sandbox. It is a function of its argument alone.
+// DecideEnd returns the next steps of ending a pod: its containers first, then its sidecars from
+// the last to the first, then the sandbox. It is a function of its argument alone.
 func DecideEnd(f Facts) Plan {
 	var p Plan
 	sidecars := map[string]int{}

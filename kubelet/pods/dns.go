@@ -17,7 +17,7 @@ const (
 	maxSearches    = 32
 	maxSearchChars = 2048 // of all search paths, with the spaces between them
 	maxSearchPath  = 253  // some resolvers end the process over a longer one
-	maxNodename    = 64   // the kernel's, for the name that a machine has
+	maxNodename    = 64   // the kernel's, for a machine's name
 )
 
 // dnsNote is a warning about a pod's resolver configuration.
@@ -175,7 +175,7 @@ func writeAliases(b *strings.Builder, aliases []v1.HostAlias) {
 	}
 }
 
-// hostname returns the name that a pod goes by inside, and its domain where it has one.
+// hostname returns the pod's own hostname, and its domain if it has one.
 func (k *Kit) hostname(pod *v1.Pod) (name, domain string) {
 	name = pod.Name
 	if pod.Spec.HostnameOverride != nil {

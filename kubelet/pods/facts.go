@@ -37,13 +37,13 @@ type Container struct {
 	ImageID   string
 	User      *v1.ContainerUser
 	Limits    *Limits // as the runtime enforces them; nil when it does not report them
-	// MemoryRequest is in bytes, as it was when the container was made; nil when that is not known.
+	// MemoryRequest is the request at the container's creation, in bytes; nil when it is not known.
 	MemoryRequest *int64
 }
 
 func (c *Container) alive() bool { return c.State == Running || c.State == Unknown }
 
-// Sandbox is one sandbox that the runtime knows.
+// Sandbox is a sandbox of the runtime.
 type Sandbox struct {
 	ID        string
 	Attempt   uint32
@@ -105,7 +105,7 @@ type Health struct {
 	Failed string
 }
 
-// Trouble is why a container cannot be started now.
+// Trouble is the reason why a container cannot be started now.
 type Trouble struct {
 	Reason  string
 	Message string
@@ -113,9 +113,9 @@ type Trouble struct {
 	RetryAt time.Time
 }
 
-// Facts are all that a decision depends on.
+// Facts are the input of a decision.
 type Facts struct {
-	Pod      *v1.Pod // with the resources that it was given, which may differ from those it asks for
+	Pod      *v1.Pod // with its allocated resources, which may differ from those of its spec
 	Observed Observed
 	Now      time.Time
 
@@ -134,10 +134,10 @@ type Facts struct {
 	Pulling map[string]bool // by container name
 	// Troubles holds the failures of containers that could not be created.
 	Troubles map[string]Trouble // by container name
-	// Updated holds the limits that the runtime was given last for running containers since they
-	// started. One whose last update failed is not in it.
+	// Updated holds the limits of the last update of running containers since they started. A
+	// container whose last update failed is not in it.
 	Updated map[string]Limits // by container ID
-	// Resized is set once a resize was given, also by an earlier process.
+	// Resized is set once a resize was allocated, also by an earlier process.
 	Resized bool
 	// Backoffs is how long to wait before the next restart.
 	Backoffs map[string]Backoff // by container name
@@ -148,7 +148,7 @@ type Kill struct {
 	ID      string
 	Name    string
 	Reason  string // why, for people
-	Trouble string // set when a probe asked for it: no preStop hook may be skipped, but the event says so
+	Trouble string // set when a probe has failed: the preStop hook runs all the same, and the event names the probe
 	Replace bool   // set when it is to be replaced, its definition having changed
 	Resize  bool   // set when new resources are the reason to replace it
 	Now     bool   // set when it gets neither a preStop hook nor time to end

@@ -235,8 +235,8 @@ func TestDNSLimits(t *testing.T) {
 	}
 }
 
-// TestLocalResolvers: a pod that gets only resolvers on the node's loopback has an event that says
-// so; a pod on the node's own network reaches them.
+// TestLocalResolvers: a pod that gets only resolvers on the node's loopback has an event about
+// that; a pod on the node's own network reaches them.
 func TestLocalResolvers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "resolv.conf")
 	for name, c := range map[string]struct {

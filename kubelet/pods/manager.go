@@ -62,7 +62,7 @@ type VolumeManager interface {
 type CgroupManager interface {
 	Cgroups
 	Ensure(pod *v1.Pod) error
-	// Widen raises those limits of a pod's group that are to be higher, and lowers none.
+	// Widen raises those limits of a pod's group that must rise, and lowers none.
 	Widen(pod *v1.Pod) error
 	// MemoryUsage returns the memory of the whole pod, in bytes.
 	MemoryUsage(pod *v1.Pod) (int64, error)
@@ -70,8 +70,7 @@ type CgroupManager interface {
 	Pods() ([]types.UID, error)
 }
 
-// Allocator decides whether the node takes a pod and which resources it gets; see package
-// allocation.
+// Allocator admits pods and allocates their resources; see package allocation.
 type Allocator interface {
 	Known(pod *v1.Pod)
 	Synced()
@@ -92,7 +91,7 @@ type Prober interface {
 // StatusWriter writes statuses to the API server. It must not block.
 type StatusWriter interface {
 	Set(pod *v1.Pod, status v1.PodStatus)
-	// Finish is called once nothing of a deleted pod is left, however often.
+	// Finish is called once nothing of a deleted pod is left, and may be called again.
 	Finish(pod *v1.Pod)
 	Forget(uid types.UID)
 }
@@ -138,21 +137,21 @@ type Config struct {
 
 	HostIPs     []string
 	RuntimeName string // the name before :// in container IDs
-	// Relist is how often everything is looked at though no event came; 10 s when 0. While the
-	// runtime's event stream does not stand it is a second.
+	// Relist is the interval of looks at all pods without an event; 10 s when 0. Without the
+	// runtime's event stream it is a second.
 	Relist time.Duration
 	Now    func() time.Time // time.Now when nil
 	Meter  Meter            // may be nil
 	Logger *slog.Logger
 }
 
-// Meter takes note of the time that work takes.
+// Meter records the duration of work.
 type Meter interface {
 	Relisted(began, ended time.Time)
 	Stepped(ending bool, took time.Duration)
 }
 
-// Network guards the ways to and from pods with addresses of their own.
+// Network guards the traffic of pods with addresses of their own.
 type Network interface {
 	// Attach returns when the cluster's rules for the pod at these addresses are in force. No
 	// container of the pod runs before.
@@ -268,7 +267,7 @@ func (m *Manager) Complete() {
 	}
 }
 
-// Known is closed once every pod of this node is known: when Complete is called.
+// Known is closed by Complete, when every pod of this node is known.
 func (m *Manager) Known() <-chan struct{} { return m.known }
 
 func (m *Manager) worker(uid types.UID) *worker {
@@ -285,8 +284,8 @@ func (m *Manager) Wake(uid types.UID) {
 	}
 }
 
-// Retry is Wake for a pod that refers to an object that has changed: a container that could not be
-// made for the lack of it is tried again at once.
+// Retry is Wake for a pod that refers to a changed object: a container that lacked the object is
+// tried again at once.
 func (m *Manager) Retry(uid types.UID) {
 	w := m.worker(uid)
 	if w != nil {
@@ -297,22 +296,21 @@ func (m *Manager) Retry(uid types.UID) {
 	}
 }
 
-// Eviction is why the node ends a pod for its own sake.
+// Eviction is the reason why the node ends a pod for its own sake.
 type Eviction struct {
 	Reason, Message string
 	Grace           time.Duration // at most, to end
 	Quiet           bool          // no event is recorded
 }
 
-// Evict ends a pod. Its status says why, also to whoever would make another one. It is false when
-// the pod is being ended already.
+// Evict ends a pod. Its status has the reason, also for the pod's controller. It is false when the
+// pod is being ended already.
 func (m *Manager) Evict(uid types.UID, why Eviction) bool {
 	w := m.worker(uid)
 	return w != nil && w.evict(why)
 }
 
-// Hasten bounds the time that a pod which is being ended has left. A longer time than it has
-// changes nothing.
+// Hasten bounds the time that a pod which is being ended has left. It never extends that time.
 func (m *Manager) Hasten(uid types.UID, grace time.Duration) {
 	w := m.worker(uid)
 	if w != nil {
@@ -345,7 +343,7 @@ func (m *Manager) Gone(uid types.UID) bool {
 	return w == nil || w.cleaned.Load()
 }
 
-// Active lists the pods that run or are to run, with the resources that they were given.
+// Active lists the pods that run or will run, with their allocated resources.
 func (m *Manager) Active() []*v1.Pod {
 	m.mu.Lock()
 	workers := slices.Collect(maps.Values(m.pods))
@@ -359,9 +357,9 @@ func (m *Manager) Active() []*v1.Pod {
 	return list
 }
 
-// RemoveDead removes the containers that have ended and that nothing is restarted after: those of
-// pods that are over, and earlier ones. Their logs go with them. Before all pods are known it
-// removes nothing: how a pod has ended while no kubelet ran is read from its containers.
+// RemoveDead removes ended containers that no restart needs: those of pods that are over, and
+// earlier ones. Their logs go with them. Before all pods are known it removes nothing, because the
+// end of a pod while no kubelet ran is read from its containers.
 func (m *Manager) RemoveDead(ctx context.Context) error {
 	m.mu.Lock()
 	complete := m.complete
@@ -472,7 +470,7 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// relistLoop lists all containers from time to time, for lost events and for orphans.
+// relistLoop lists all containers at intervals, for lost events and for orphans.
 func (m *Manager) relistLoop(ctx context.Context, connected <-chan bool) {
 	period := time.Second
 	timer := time.NewTimer(0)
@@ -499,7 +497,7 @@ func (m *Manager) relistLoop(ctx context.Context, connected <-chan bool) {
 	}
 }
 
-// relist wakes the pods whose containers are not as they were at the last look, and adopts orphans.
+// relist wakes the pods whose containers have changed since the last look, and adopts orphans.
 func (m *Manager) relist(ctx context.Context) error {
 	began := m.Now()
 	boxes, err := m.Runtime.ListPodSandboxes(ctx, nil)
@@ -577,7 +575,7 @@ func (m *Manager) sweep() {
 			}
 		}
 	}
-	// A driver that does not answer keeps nothing else waiting.
+	// A driver that does not answer delays nothing else.
 	aside := func(busy *atomic.Bool, sweep func()) {
 		if busy.CompareAndSwap(false, true) {
 			m.workers.Go(func() { // ends with making, or with the time-outs of drivers

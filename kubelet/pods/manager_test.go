@@ -383,8 +383,8 @@ func TestGraceIsGivenAndTakenBack(t *testing.T) {
 	})
 }
 
-// TestEndsForTheNode: a pod that the node ends has a time by the node, and so has one that its
-// owner ends.
+// TestEndsForTheNode: the node bounds the grace period of a pod that it ends, and of one that a
+// client has deleted.
 func TestEndsForTheNode(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.Stubborn["main"] = true
@@ -433,8 +433,8 @@ func TestEndsForTheNode(t *testing.T) {
 	})
 }
 
-// TestEndIsToldWhenItsRoomIsFree: clients put another pod in a pod's place as soon as they see its
-// end. By then its network is gone and its room is free, though its volumes may still be there.
+// TestEndIsToldWhenItsRoomIsFree: clients replace a pod as soon as they see its end. By then its
+// network is gone and its resources are free, though its volumes may still be there.
 func TestEndIsToldWhenItsRoomIsFree(t *testing.T) {
 	dir := newWorld(t).dir // outside the bubble: t.TempDir belongs to the test
 	synctest.Test(t, func(t *testing.T) {
@@ -486,8 +486,8 @@ func TestEndIsToldWhenItsRoomIsFree(t *testing.T) {
 	})
 }
 
-// TestLogsGoWithTheirContainers: a pod that starts again and again keeps the logs of its current
-// container and of the one before, which clients may ask for.
+// TestLogsGoWithTheirContainers: a pod that restarts again and again keeps the logs of its current
+// container and of the one before, which clients may request.
 func TestLogsGoWithTheirContainers(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := appPod(v1.RestartPolicyAlways)
@@ -695,7 +695,7 @@ func TestRestartOfTheKubeletTouchesNothing(t *testing.T) {
 		if n := w.grouped.Load(); n != 1 {
 			t.Errorf("the pod was told %d times to count in the weight of its class, want once", n)
 		}
-		// Without the API server's word for it, it is an orphan and is ended.
+		// Until the API server has sent the pod, it is an orphan and is ended.
 		w.stop()
 		w.start()
 		time.Sleep(15 * time.Second)
@@ -829,7 +829,7 @@ func TestAStartIsNotCutShort(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				w.manager.Update(deleted(pod, 30))
 
-				// Another pod's life goes on meanwhile.
+				// Another pod is not delayed meanwhile.
 				second := appPod(v1.RestartPolicyAlways)
 				second.UID, second.Name = "u2", "second"
 				second.Spec.Containers[0].Name = "other"
@@ -908,8 +908,8 @@ func changedImage(pod *v1.Pod, image string) *v1.Pod {
 	return pod
 }
 
-// TestChangedImage: a container whose image is changed is replaced, whatever the restart policy
-// says and however often it was restarted before. Clients see it running until the new one runs.
+// TestChangedImage: a container whose image is changed is replaced, whatever its restart policy and
+// the number of its restarts. Clients see it running until the new one runs.
 func TestChangedImage(t *testing.T) {
 	for _, policy := range []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyNever} {
 		t.Run(string(policy), func(t *testing.T) {

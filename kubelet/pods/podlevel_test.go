@@ -280,8 +280,8 @@ func TestResizeOfThePodBelowUsage(t *testing.T) {
 	})
 }
 
-// TestRestartBeforeAResizeIsTold: an earlier process gave a smaller limit, and ended before the API
-// had its status.
+// TestRestartBeforeAResizeIsTold: an earlier process allocated a smaller limit, and ended before
+// the API had its status.
 func TestRestartBeforeAResizeIsTold(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := whole("a", "1", "4Gi")
@@ -306,7 +306,7 @@ func TestRestartBeforeAResizeIsTold(t *testing.T) {
 		if s = w.status(pod); conditionOf(s, v1.PodResizeInProgress) != nil || !slices.Contains(w.steps, "group") {
 			t.Errorf("when it uses less: %+v, steps %q", s.Conditions, w.steps)
 		}
-		// A group that is not there is made, and has nothing to be killed.
+		// A missing group is created, and has no process to be killed.
 		pod.Status = s
 		w.stop()
 		w.usage.Store(-1)
@@ -417,7 +417,7 @@ func TestStatusOfResourcesAsAWhole(t *testing.T) {
 	})
 }
 
-// A wish that the node can never fulfil does not count, also if it is the pod's first one.
+// A resize that is infeasible does not count, also if it is the pod's first one.
 func TestFirstWishThatIsInfeasible(t *testing.T) {
 	dir := newWorld(t).dir
 	synctest.Test(t, func(t *testing.T) {
@@ -437,7 +437,7 @@ func TestFirstWishThatIsInfeasible(t *testing.T) {
 	})
 }
 
-// A pod that the node has not taken was given nothing.
+// A pod that the node has not admitted has no allocation.
 func TestRefusedPodHoldsNothing(t *testing.T) {
 	dir := newWorld(t).dir
 	synctest.Test(t, func(t *testing.T) {

@@ -47,8 +47,8 @@ func (l Limits) config() *runtimeapi.LinuxContainerResources {
 	return r
 }
 
-// resize plans to give a running container the limits that its resources ask for: as it runs, or by
-// a restart where it wants one.
+// resize plans the limits of a running container by its resources: as it runs, or by a restart
+// where its policy requires one.
 func (p *Plan) resize(f *Facts, c *v1.Container, running *Container) {
 	if running.Limits == nil || f.Killing[running.ID] {
 		return
@@ -93,12 +93,12 @@ type ResizeState struct {
 	Generation int64  // of the spec that is being carried out
 }
 
-// resizing is a worker's memory of a resize.
+// resizing is a worker's state of a resize.
 type resizing struct {
 	known   bool // the fields are set
-	active  bool // given, and not carried out everywhere
+	active  bool // allocated, and not in force everywhere
 	failure string
-	given   int64 // the generation whose resources were given
+	given   int64 // the generation whose resources were allocated
 	pending *allocation.Pending
 	asked   int64     // the generation that is pending
 	retryAt time.Time // after a failure
@@ -114,8 +114,8 @@ const (
 	retryDeferredResize = 3 * time.Minute
 )
 
-// allot asks which resources the pod gets, and puts them into the facts. It is false while that
-// cannot be said. A pod that the node does not take is to be ended.
+// allot requests the pod's allocation, and puts it into the facts. It is false while other pods are
+// unknown. A pod that the node does not admit must be ended.
 func (w *worker) allot(pod *v1.Pod, f *Facts) bool {
 	answer := w.m.Allocator.Answer(pod, len(f.Observed.Sandboxes) > 0)
 	if answer.Waiting {
@@ -131,7 +131,7 @@ func (w *worker) allot(pod *v1.Pod, f *Facts) bool {
 	return true
 }
 
-// refuse has a pod fail of which nothing has run.
+// refuse fails a pod of which nothing has run.
 func (w *worker) refuse(pod *v1.Pod, reason, message string) {
 	w.m.Logger.Info("the node does not take a pod", "pod", pod.Namespace+"/"+pod.Name, "reason", reason, "message", message)
 	w.refused, w.failReason, w.failMessage = true, reason, "Pod was rejected: "+message
@@ -197,7 +197,7 @@ func (w *worker) unfinished(f Facts, p Plan) bool {
 	return w.resizing.active && len(w.replacing) > 0
 }
 
-// retryResize sees to it that a resize that waits is tried again.
+// retryResize has a pending resize tried again.
 func (w *worker) retryResize(p *Plan) {
 	if r := &w.resizing; r.pending != nil && r.pending.Reason == v1.PodReasonDeferred {
 		p.wakeAt(w.m.Now().Add(retryDeferredResize))
@@ -234,7 +234,7 @@ func (w *worker) resize(ctx context.Context, f Facts, p Plan) bool {
 	return false
 }
 
-// tryResize does it once. A pod of which a container is being restarted for it shrinks afterwards.
+// tryResize does it once. A pod with a container that restarts for the resize shrinks afterwards.
 func (w *worker) tryResize(ctx context.Context, f Facts, p Plan, group bool) (changed bool, err error) {
 	shrink := group && len(w.replacing) == 0
 	if err := w.checkUsage(ctx, f, p, shrink); err != nil {
@@ -342,7 +342,7 @@ func actualResources(pod *v1.Pod, c *v1.Container, last *Container, before *v1.C
 		return actual
 	}
 	has, wants, had := *last.Limits, limitsOf(pod, c), limitsOf(pod, &v1.Container{Resources: earlier})
-	// An amount is shown as it was written, as long as it comes to the same.
+	// An amount is shown as it was written, as long as the value is the same.
 	show := func(list *v1.ResourceList, name v1.ResourceName, has, wants, had int64, earlier v1.ResourceList, read func() *resource.Quantity) {
 		_, own := (*list)[name]
 		q, ok := earlier[name]

@@ -247,9 +247,9 @@ func TestResizeTakenBackAfterAFailure(t *testing.T) {
 	})
 }
 
-// TestAFirstResizeOutlivesTheProcess: the kubelet ends after it has given a first resize to a pod
-// of an earlier version, and before the container is stopped for it. The next one stops it: the
-// limits are none that an upgrade brings.
+// TestAFirstResizeOutlivesTheProcess: the kubelet ends after it has allocated a first resize to a
+// pod of an earlier version, and before the container is stopped for it. The next one stops it: the
+// limits are not those of an upgrade.
 func TestAFirstResizeOutlivesTheProcess(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := restartFor(appPod(v1.RestartPolicyAlways), v1.ResourceMemory)

@@ -95,7 +95,7 @@ func TestAContainerRestartsAll(t *testing.T) {
 	}
 }
 
-// Of all that a rule restarts clients see that it waits, why, and how the last one ended.
+// All containers that a rule restarts show that they wait, the reason, and their last end.
 func TestStatusWhileAllRestart(t *testing.T) {
 	p := withInit(podWith(v1.RestartPolicyNever, "a", "b"), "i", false)
 	withRule(&p.Spec.Containers[0], v1.ContainerRestartPolicyNever)

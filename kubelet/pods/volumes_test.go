@@ -90,7 +90,7 @@ func (i imagesByID) ImageStatus(_ context.Context, id string) (*runtimeapi.Image
 	return i[id], nil
 }
 
-// TestStatusNamesImagesOfVolumes: a mount of an image says which one it is, also after a restart of
+// TestStatusNamesImagesOfVolumes: the status of a mount names its image, also after a restart of
 // the kubelet.
 func TestStatusNamesImagesOfVolumes(t *testing.T) {
 	pod := podWith(v1.RestartPolicyAlways, "c")

@@ -55,8 +55,8 @@ type worker struct {
 	interrupt context.CancelCauseFunc // ends syncCtx; set before the first step
 	retry     bool                    // missing parts of a container's configuration may be there now
 	results   []func()                // of background steps, to be run by the goroutine
-	evicted   *Eviction               // why the node ends it for its own sake
-	bound     *time.Duration          // of the time that it has to end
+	evicted   *Eviction               // the reason of the node's eviction
+	bound     *time.Duration          // of its grace period
 
 	// ---- the goroutine's own
 	phase        phaseOfWork
@@ -123,7 +123,7 @@ func (w *worker) update(pod *v1.Pod, gone bool) {
 	w.poke()
 }
 
-// evict makes the pod be ended. It is false when it is already.
+// evict has the pod ended. It is false when the pod is being ended already.
 func (w *worker) evict(why Eviction) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -139,7 +139,7 @@ func (w *worker) evict(why Eviction) bool {
 	return true
 }
 
-// hasten bounds the time that a pod has to end.
+// hasten bounds the pod's grace period.
 func (w *worker) hasten(grace time.Duration) {
 	w.mu.Lock()
 	if w.bound == nil || grace < *w.bound {
@@ -149,7 +149,7 @@ func (w *worker) hasten(grace time.Duration) {
 	w.poke()
 }
 
-// limit is the bound of the time that the pod has to end, or nil.
+// limit returns the bound of the pod's grace period, or nil.
 func (w *worker) limit() *time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -170,7 +170,7 @@ func (w *worker) active() *v1.Pod {
 	return nil
 }
 
-// eviction returns why the node ends the pod, or nil.
+// eviction returns the node's eviction of the pod, or nil.
 func (w *worker) eviction() *Eviction {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -223,7 +223,7 @@ func setForeign(s *v1.PodStatus, c v1.PodCondition) {
 	s.Conditions = append(s.Conditions, c)
 }
 
-// run looks after the pod until ctx ends or the pod is gone for good; then it returns true.
+// run manages the pod until ctx ends or the pod is gone for good; then it returns true.
 func (w *worker) run(ctx context.Context) bool {
 	syncCtx, interrupt := context.WithCancelCause(ctx)
 	defer interrupt(errStopping)
@@ -292,8 +292,8 @@ func (w *worker) step(ctx context.Context) (next time.Time, done bool) {
 	}
 	if w.phase == phaseSyncing && w.mustEnd(facts, gone) {
 		w.phase = phaseTerminating
-		// Of a pod that was over before this process began, or that the API server no longer has,
-		// clients know more than is to be found here.
+		// No status is written for a pod that was over before this process began, or that the API
+		// server no longer has: clients know more than can be found here.
 		w.mute = len(pod.Spec.Containers) == 0 || (w.status == nil && finished(pod.Status.Phase))
 	}
 	if w.phase != phaseSyncing {
@@ -377,8 +377,8 @@ func (w *worker) renew(pod *v1.Pod) {
 	}
 }
 
-// probe keeps exactly the running containers of the pod probed. One that is being stopped is not:
-// its failing would mean nothing.
+// probe has exactly the running containers of the pod probed, without those that are being stopped:
+// their failures would mean nothing.
 func (w *worker) probe(pod *v1.Pod, o *Observed) {
 	var targets []probes.Target
 	for _, spec := range containerSpecs(pod) {
@@ -476,7 +476,7 @@ func (w *worker) usesMore(pod *v1.Pod) bool {
 	return err != nil || used > limits.Memory
 }
 
-// compute says how the pod is, for clients.
+// compute returns the pod's status for clients.
 func (w *worker) compute(f Facts, plan Plan, ending bool) v1.PodStatus {
 	return Status(StatusInput{
 		Facts: f, Plan: plan, Ending: ending, Reason: w.failReason, Message: w.failMessage, Refused: w.refused,
@@ -557,8 +557,8 @@ func (w *worker) mount(f Facts, plan *Plan) (retry time.Time, ok bool) {
 	return w.m.Now().Add(w.mountDelay), false
 }
 
-// nameImages finds out how clients name the images of the pod's volumes: as those of containers, by
-// their digests. An image that was not pulled has none, and goes by its ID.
+// nameImages finds the names of the images of the pod's volumes for clients: their digests, as for
+// containers. An image that was not pulled has none, and is named by its ID.
 func (w *worker) nameImages(pod *v1.Pod) {
 	ids := imagesOf(pod, w.paths)
 	if maps.Equal(ids, w.namedImages) {
@@ -578,7 +578,7 @@ func (w *worker) nameImages(pod *v1.Pod) {
 	w.namedImages = ids
 }
 
-// longer is the pause after one that was not enough. Drivers are given more time.
+// longer returns the next, longer pause. Drivers get longer ones.
 func longer(last, first, longest time.Duration, err error) time.Duration {
 	if driver := (*volumes.DriverError)(nil); errors.As(err, &driver) {
 		longest = longestDriverRetry
@@ -586,8 +586,8 @@ func longer(last, first, longest time.Duration, err error) time.Duration {
 	return min(max(2*last, first), longest)
 }
 
-// prepareDevices has the pod's devices prepared, before anything that may use them. When it cannot,
-// it says when to try again.
+// prepareDevices has the pod's devices prepared, before any step that may use them. After a failure
+// it returns when to try again.
 func (w *worker) prepareDevices(pod *v1.Pod, plan *Plan) (retry time.Time, ok bool) {
 	if w.m.Devices == nil || (len(pod.Spec.ResourceClaims) == 0 && pod.Status.ExtendedResourceClaimStatus == nil) {
 		return time.Time{}, true
