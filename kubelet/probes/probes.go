@@ -1,8 +1,8 @@
 // Package probes checks whether containers have started, are alive and are ready.
 //
 // One goroutine per container and kind of probe runs from the container's start until Forget or the
-// container's end, and keeps a result; Health combines them. A change of a result is passed to
-// Config.Changed. Its consequences are decided elsewhere.
+// container's end, and keeps a result; Health combines them. Config.Changed is called with a
+// changed result. The caller decides about the consequences.
 package probes
 
 import (
@@ -152,8 +152,8 @@ func (m *Manager) addLocked(pod *v1.Pod, t Target) {
 	}
 }
 
-// run starts the goroutine of one probe. It ends with ctx, or when the probe has nothing to say any
-// more: a startup probe that succeeded, or one that has given the container up.
+// run starts the goroutine of one probe. It ends with ctx, or when the result is final: a startup
+// probe has succeeded, or a probe has given the container up.
 func (m *Manager) run(ctx context.Context, pod *v1.Pod, t Target, c *container, kind string, probe *v1.Probe) {
 	m.probes.Go(func() {
 		if kind != "Startup" {
@@ -169,7 +169,7 @@ func (m *Manager) run(ctx context.Context, pod *v1.Pod, t Target, c *container, 
 		period := seconds(probe.PeriodSeconds, 10)
 		opening := open(kind, probe, time.Now().Add(max(first, 0)+period))
 		if t.WasReady {
-			opening = nil // it is the kubelet that has just started
+			opening = nil // the kubelet has just started, and not the container
 		}
 		var successes, failures int32
 		for {
@@ -216,8 +216,8 @@ type opening struct {
 
 const firstRetry = 100 * time.Millisecond
 
-// open returns nil for probes that have none: those of life, which only look for failures, and
-// commands, which cost the container more than a connection does.
+// open returns nil for probes without an opening: liveness probes, which only look for failures,
+// and commands, which cost the container more than a connection does.
 func open(kind string, probe *v1.Probe, until time.Time) *opening {
 	if kind == "Liveness" || probe.Exec != nil {
 		return nil

@@ -55,8 +55,7 @@ func execProbe(name string, failures int32) *v1.Probe {
 	return &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{name}}}, PeriodSeconds: 1, FailureThreshold: failures}
 }
 
-// TestProbesOfAContainer follows one container through all that its probes can say, in virtual
-// time.
+// TestProbesOfAContainer follows one container through all results of its probes, in virtual time.
 func TestProbesOfAContainer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		exec := &answers{codes: map[string]int32{"start": 1, "ready": 1}, asked: map[string]int{}}
@@ -100,8 +99,7 @@ func TestProbesOfAContainer(t *testing.T) {
 		if _, ok := m.Health("c"); ok {
 			t.Error("a container that is gone is still probed")
 		}
-		// One that was ready before the kubelet was restarted stays so until it is known to be
-		// otherwise.
+		// A container that was ready before a restart of the kubelet stays so until a probe fails.
 		target.WasStarted, target.WasReady = true, true
 		m.Sync(pod, []Target{target})
 		if got, _ := m.Health("c"); !got.Started || !got.Ready {

@@ -24,7 +24,7 @@ import (
 	"github.com/barque/barque/kubelet/config"
 )
 
-// maxCached is how many answers of the API server are believed at once. The settings say how long.
+// maxCached bounds the cached answers of the API server. The settings have their lifetimes.
 const maxCached = 1024
 
 // superusers are the groups whose members may do everything here, so that servers reach a kubelet
@@ -46,7 +46,7 @@ type guard struct {
 	settings *config.Configuration
 	now      func() time.Time
 	revoked  func(leaf *x509.Certificate) error // it may be nil
-	// believed returns the CAs at this moment. Without it the handshake's judgement holds.
+	// believed returns the present CAs. Without it the result of the handshake holds.
 	believed func() (x509.VerifyOptions, bool)
 
 	mu      sync.Mutex
@@ -125,7 +125,7 @@ func (g *guard) authenticate(r *http.Request) (*user, error) {
 	return a.user, nil
 }
 
-// counts returns the reason why a genuine certificate counts no more, or nil.
+// counts returns the reason why a genuine certificate is not accepted, or nil.
 func (g *guard) counts(leaf *x509.Certificate) error {
 	if g.revoked == nil {
 		return nil
@@ -133,8 +133,8 @@ func (g *guard) counts(leaf *x509.Certificate) error {
 	return g.revoked(leaf)
 }
 
-// verify judges a certificate anew, as the handshake has: since then it may have ended, or its CA
-// may be believed no more. A client may keep a connection for ever.
+// verify repeats the handshake's check of a certificate: since then it may have expired, or its CA
+// may have been removed. A client may keep a connection for ever.
 func (g *guard) verify(sent []*x509.Certificate) error {
 	if g.believed == nil || len(sent) == 0 {
 		return nil
@@ -220,7 +220,7 @@ func (g *guard) keep(key string, a answer) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.answers) >= maxCached {
-		clear(g.answers) // rare, and costs a question each
+		clear(g.answers) // rare, and costs a review each
 	}
 	g.answers[key] = a
 }

@@ -72,10 +72,10 @@ func (s *Server) count() (pods, containers float64) {
 // resourceMetrics serves the use of the node, its pods and their containers, under the names that
 // metrics-server reads.
 func (s *Server) resourceMetrics(w http.ResponseWriter, r *http.Request) {
-	measured, err := s.measure(r.Context()) // the machine's own usage is known without the runtime
+	measured, err := s.measure(r.Context()) // the machine's own use is known without the runtime
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(resources{summary: s.summaryOf(measured), failed: err != nil})
-	// Two containers of one name do not take the rest away.
+	// Two containers of one name must not hide the rest.
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP(w, r)
 }
 

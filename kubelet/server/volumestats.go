@@ -34,7 +34,8 @@ func (s *Server) addVolumes(ctx context.Context, sum *stats.Summary) {
 	}
 }
 
-// volumeStats are those of a pod's volumes, under the names of claims where they come from some.
+// volumeStats returns the figures of a pod's volumes, under the names of their claims where they
+// have claims.
 func (s *Server) volumeStats(ctx context.Context, pod *v1.Pod) []stats.VolumeStats {
 	if s.Volumes == nil {
 		return nil
@@ -53,7 +54,7 @@ func (s *Server) volumeStats(ctx context.Context, pod *v1.Pod) []stats.VolumeSta
 	return list
 }
 
-// volumeCount is the number of volumes by kind: those that pods are to have, and those set up.
+// volumeCount is the number of volumes by kind: the desired ones of pods, and those set up.
 var volumeCount = prometheus.NewDesc("volume_manager_total_volumes", "Volumes of pods, by kind and by whether they are wanted or set up.", []string{"plugin_name", "state"}, nil)
 
 // volumeMetrics are the metrics kubelet_volume_stats_* of the claims that pods of the node have,

@@ -37,7 +37,7 @@ func keep(paths ...string) *output {
 	return o
 }
 
-// How often it is looked whether all is read. The reader waits for its end until then.
+// Pauses between checks whether all is read. The reader waits for its end until then.
 const (
 	offerFirst = 5 * time.Millisecond
 	offerLast  = 100 * time.Millisecond

@@ -77,15 +77,15 @@ func (s *service) output(id string) *output {
 	return s.outputs[id]
 }
 
-// record writes down how a task ended. A failure costs the code only if containerd ends before it
-// has written it down, too.
+// record records the end of a task. After a failure the exit code is lost only if containerd ends
+// before it has recorded it.
 func (s *service) record(ctx context.Context, id string) {
 	if s.exits == "" {
 		return
 	}
 	state, err := s.TTRPCTaskService.State(ctx, &taskAPI.StateRequest{ID: id})
 	if err != nil || state.Status != tasktypes.Status_STOPPED {
-		return // the call that follows says why
+		return // the call that follows fails with the reason
 	}
 	err = s.exits.Write(id, exits.Record{ExitCode: state.ExitStatus, FinishedAt: state.ExitedAt.AsTime(), OOMKilled: exits.OOMKilled(state.Bundle)})
 	if err != nil {

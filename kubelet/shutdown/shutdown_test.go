@@ -198,7 +198,7 @@ func (m *machine) drop() {
 	synctest.Wait()
 }
 
-// prepare has logind say that the machine goes down, or does not.
+// prepare sets whether logind reports a shutdown.
 func (m *machine) prepare(is bool) {
 	m.mu.Lock()
 	m.preparing = is
@@ -426,7 +426,7 @@ func TestBeginsWithoutAConnection(t *testing.T) {
 	})
 }
 
-// The machine waits for a kubelet that does not know its pods, and not for ever.
+// The machine waits for a kubelet that does not know its pods, but not for ever.
 func TestPodsThatAreNotKnown(t *testing.T) {
 	inBubble(t, func(m *machine, restart func()) {
 		m.learns = time.Hour

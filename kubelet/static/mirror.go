@@ -37,7 +37,7 @@ func FromAPI(pod *v1.Pod) *v1.Pod {
 	return pod
 }
 
-// Status carries statuses to the API server. It is package status' Manager.
+// Status writes statuses to the API server. It is package status' Manager.
 type Status interface {
 	Set(pod *v1.Pod, status v1.PodStatus)
 	Finish(pod *v1.Pod)
@@ -67,7 +67,7 @@ type Mirrors struct {
 	spent   map[types.UID]bool // mirrors of pods that are over, to be replaced
 }
 
-// NewMirrors returns Mirrors that keep nothing yet.
+// NewMirrors returns Mirrors without objects.
 func NewMirrors(config MirrorsConfig) *Mirrors {
 	return &Mirrors{MirrorsConfig: config, wake: make(chan struct{}, 1), mirrors: map[string]*v1.Pod{}, spent: map[types.UID]bool{}}
 }
@@ -81,7 +81,7 @@ func (m *Mirrors) poke() {
 	}
 }
 
-// want says which static pods there are.
+// want sets the desired static pods.
 func (m *Mirrors) want(pods map[string]*v1.Pod) {
 	m.mu.Lock()
 	m.wanted = map[string]*v1.Pod{}
@@ -181,7 +181,7 @@ func (m *Mirrors) Set(pod *v1.Pod, status v1.PodStatus) {
 	}
 }
 
-// Finish gives the object of a pod up. That of a static pod goes with its file.
+// Finish gives up the object of a pod. That of a static pod goes with its file.
 func (m *Mirrors) Finish(pod *v1.Pod) {
 	if !isStatic(pod) {
 		m.Status.Finish(pod)
@@ -201,7 +201,7 @@ func (m *Mirrors) of(pod *v1.Pod) *v1.Pod {
 	return nil
 }
 
-// retryMirrors is the pause between tries to put mirrors right.
+// retryMirrors is the pause after a failed round.
 const retryMirrors = 5 * time.Second
 
 // Run keeps the mirrors until ctx ends.
@@ -232,7 +232,7 @@ func (m *Mirrors) sync(ctx context.Context) error {
 	}
 	missing, surplus := m.plan()
 	m.mu.Unlock()
-	var errs []error // one that cannot be had keeps no other from it
+	var errs []error // a failure for one mirror does not affect the others
 	for _, mirror := range surplus {
 		now := int64(0)
 		err := m.Client.CoreV1().Pods(mirror.Namespace).Delete(ctx, mirror.Name, metav1.DeleteOptions{
@@ -250,7 +250,7 @@ func (m *Mirrors) sync(ctx context.Context) error {
 	}
 	for _, pod := range missing {
 		_, err := m.Client.CoreV1().Pods(pod.Namespace).Create(ctx, mirrorOf(pod, node), metav1.CreateOptions{})
-		// Another one of that name comes by Observe if it is of this node.
+		// Observe brings the existing object if it is of this node.
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			errs = append(errs, fmt.Errorf("create mirror pod %s: %w", key(pod), err))
 		}
@@ -258,7 +258,7 @@ func (m *Mirrors) sync(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// plan says which mirrors are missing and which are to go. m.mu is held.
+// plan returns the missing mirrors and those that must go. m.mu is held.
 func (m *Mirrors) plan() (missing, surplus []*v1.Pod) {
 	for name, mirror := range m.mirrors {
 		if pod := m.wanted[name]; pod == nil || !m.shows(mirror, pod) || mirror.DeletionTimestamp != nil {

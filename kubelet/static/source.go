@@ -30,7 +30,7 @@ type Pods interface {
 type SourceConfig struct {
 	Dir      string // of manifests; files whose names begin with a dot are none
 	NodeName string
-	Every    time.Duration // how often to read all though nothing was noticed; 20 s when 0
+	Every    time.Duration // the interval of full reads without events; 20 s when 0
 	Pods     Pods
 	Mirrors  *Mirrors
 	Logger   *slog.Logger
@@ -60,7 +60,7 @@ func NewSource(config SourceConfig) *Source {
 // Known is closed once Pods has all manifests.
 func (s *Source) Known() <-chan struct{} { return s.once }
 
-// A burst of changes is read once, when it is over; a pod that must end first is asked for again
+// A burst of changes is read once, when it is over; a pod that must end first is checked again
 // soon.
 const (
 	settle     = 100 * time.Millisecond
@@ -95,7 +95,7 @@ func (s *Source) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		if !watched {
-			watched = watcher.Add(s.Dir) == nil // a directory that is made later is found by looking
+			watched = watcher.Add(s.Dir) == nil // a directory that is made later is found at the next read
 		}
 		if s.sync() {
 			timer.Reset(s.Every)
@@ -120,7 +120,7 @@ func (s *Source) sync() bool {
 			s.Pods.Remove(pod)
 		}
 		switch {
-		case !s.Pods.Has(pod.UID): // it has ended, or was ended by others: if it is wanted it starts anew
+		case !s.Pods.Has(pod.UID): // it has ended, here or for another reason: a wanted one starts anew
 			delete(s.running, name)
 			if s.ending[name] {
 				delete(s.ending, name)
@@ -149,8 +149,8 @@ func (s *Source) sync() bool {
 	return done
 }
 
-// read returns the pods of all files, by namespace/name. A file with a mistake keeps the pod that
-// runs from it from nothing: the pod ends, as its manifest is gone.
+// read returns the pods of all files, by namespace/name. A file with a mistake counts as missing:
+// its pod ends.
 func (s *Source) read() (map[string]*v1.Pod, error) {
 	entries, err := os.ReadDir(s.Dir)
 	if errors.Is(err, fs.ErrNotExist) {

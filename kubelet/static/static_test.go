@@ -59,7 +59,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A pod of the API server is none of a file, whatever it says.
+// A pod of the API server never counts as a manifest's, whatever its annotations.
 func TestFromAPI(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotationSource: "file"}}}
 	if got := FromAPI(pod); isStatic(got) || pod.Annotations[annotationSource] != "file" {
@@ -139,7 +139,7 @@ func TestSourceAndMirrors(t *testing.T) {
 				m.Observe(old, true)
 			}
 			for i := range list.Items {
-				if list.Items[i].UID == "" { // the API in memory gives none
+				if list.Items[i].UID == "" { // the API in memory assigns none
 					list.Items[i].UID = "mirror"
 				}
 				m.Observe(&list.Items[i], false)
@@ -304,8 +304,8 @@ func TestManifestsAreRead(t *testing.T) {
 	}
 }
 
-// TestWhatAPodHadBeen: after a restart of the kubelet a pod goes on with its mirror's status,
-// unless it was ended or refused: it is tried anew.
+// TestWhatAPodHadBeen: after a restart of the kubelet a pod goes on with its mirror's status. One
+// that was ended or refused starts anew.
 func TestWhatAPodHadBeen(t *testing.T) {
 	ended := v1.ContainerStatus{Name: "c", RestartCount: 3, ContainerID: "x://1", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}}
 	for _, c := range []struct {
@@ -336,7 +336,7 @@ func TestWhatAPodHadBeen(t *testing.T) {
 	}
 }
 
-// TestOneBadMirror: a namespace that is missing keeps no other pod from its mirror.
+// TestOneBadMirror: a missing namespace keeps no other pod from its mirror.
 func TestOneBadMirror(t *testing.T) {
 	client := fake.NewClientset()
 	client.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {

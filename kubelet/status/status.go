@@ -35,7 +35,7 @@ const (
 // parallel is how many writes are under way at a time. Those of one pod never overlap.
 const parallel = 4
 
-// Manager carries statuses to the API server. It is safe for concurrent use.
+// Manager writes statuses to the API server. It is safe for concurrent use.
 type Manager struct {
 	client kubernetes.Interface
 	log    *slog.Logger
@@ -157,7 +157,7 @@ func (m *Manager) write(ctx context.Context, uid types.UID) error {
 		written, err := m.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 		switch {
 		case apierrors.IsNotFound(err), (apierrors.IsConflict(err) || apierrors.IsInvalid(err)) && m.replaced(ctx, pod):
-			return nil // it is gone; the informer will say so
+			return nil // it is gone; the informer will report that
 		case err != nil:
 			return fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
@@ -185,9 +185,8 @@ func (m *Manager) replaced(ctx context.Context, pod *v1.Pod) bool {
 	return apierrors.IsNotFound(err) || (err == nil && current.UID != pod.UID)
 }
 
-// difference is the patch that makes the pod's status be status, or nil. It names the pod's UID, so
-// that it cannot hit a later pod of the same name. Conditions that are not the node's to decide
-// stay.
+// difference returns the patch from the pod's status to status, or nil. It names the pod's UID, so
+// that it cannot hit a later pod of the same name. Conditions that the node does not decide stay.
 func difference(pod *v1.Pod, status *v1.PodStatus) ([]byte, error) {
 	wanted := *status
 	wanted.Conditions = merged(pod.Status.Conditions, status.Conditions)

@@ -96,8 +96,8 @@ func TestStatusIsTriedUntilItIsWritten(t *testing.T) {
 	})
 }
 
-// TestReplacedPod: the status of a pod whose name another one has by now is not for the API server,
-// which says that the UID of an object cannot change.
+// TestReplacedPod: no status is written for a pod whose name another one has by now: the API server
+// would refuse the change of a UID.
 func TestReplacedPod(t *testing.T) {
 	inBubble(t, func(client *fake.Clientset, m *Manager) {
 		var tries atomic.Int32

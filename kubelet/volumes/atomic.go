@@ -177,7 +177,7 @@ func linkNames(dir string, payload Payload) error {
 	return nil
 }
 
-// dropOthers removes versions that nothing shows any more.
+// dropOthers removes versions that are not current.
 func dropOthers(dir, current string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A file system of the kind btrfs keeps a subvolume at a size by its quota group, where quotas are
-// enabled. These are the calls that this takes, of linux/btrfs.h and linux/btrfs_tree.h. All go
-// through a directory of the file system.
+// btrfs enforces the size of a subvolume by its quota group, where quotas are enabled. These are
+// the calls for that, of linux/btrfs.h and linux/btrfs_tree.h. All go through a directory of the
+// file system.
 
 const (
 	btrfsSubvolumeCreate = 0x5000940e // BTRFS_IOC_SUBVOL_CREATE
@@ -100,7 +100,7 @@ func btrfsMake(parent *os.File, name string) error {
 	return nil
 }
 
-// btrfsID is the number of the subvolume whose root a directory is; 0 when it is none.
+// btrfsID returns the number of the subvolume whose root a directory is; 0 when it is none.
 func btrfsID(dir *os.File) (uint64, error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &stat); err != nil {
@@ -133,8 +133,8 @@ func btrfsLimit(dir *os.File, id uint64, bytes int64) error {
 	return nil
 }
 
-// btrfsForget removes the quota group that a deleted subvolume has left. Newer kernels have done so
-// themselves; one that is not done with the subvolume keeps the group, which does no harm.
+// btrfsForget removes the quota group of a deleted subvolume. Newer kernels do so themselves; a
+// kernel that is not done with the subvolume keeps the group, which does no harm.
 func btrfsForget(dir *os.File, id uint64) error {
 	var argument struct{ create, group uint64 }
 	argument.group = id

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// certificate is how far one source of a volume has come.
+// certificate is the state of one source of a volume.
 //
 //	nothing ──ask──▶ asked ──issued──▶ issued ──time to refresh, ask──▶ issued and asked
 //	   ▲               │ │                ▲                                 │ │
@@ -40,7 +40,7 @@ type certificateRequest struct {
 	name      string
 	key       []byte
 	at        time.Time
-	abandonAt time.Time // when it is gone if it is not shown
+	abandonAt time.Time // a request that is not shown is given up then
 }
 
 // warning is an event of a pod.
@@ -144,8 +144,8 @@ func cleanChain(chain string) []byte {
 	return out
 }
 
-// generateKey makes a key, PKCS#8 in PEM, and the proof that whoever asks has it: a PKCS#10 request
-// that says nothing else.
+// generateKey makes a key, PKCS#8 in PEM, and the proof of its possession: a PKCS#10 request
+// without other content.
 func generateKey(kind string) (key, proof []byte, err error) {
 	var signer crypto.Signer
 	switch kind {

@@ -29,7 +29,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// signerWorld is an API with a signer whose moods the test sets.
+// signerWorld is an API with a signer that the test controls.
 type signerWorld struct {
 	t      *testing.T
 	client *fake.Clientset
@@ -39,7 +39,7 @@ type signerWorld struct {
 	mu     sync.Mutex
 	made   []*certificatesv1.PodCertificateRequest
 	events []string
-	down   bool // the API takes no requests
+	down   bool // the API refuses requests
 }
 
 func newSignerWorld(t *testing.T) *signerWorld {
@@ -259,8 +259,7 @@ func TestCertificatesAreRefreshed(t *testing.T) {
 	})
 }
 
-// TestARequestThatIsGone is made again, but not in a hurry; a signer that refuses is not asked
-// again.
+// TestARequestThatIsGone is made again after a pause; after a refusal there is no further request.
 func TestARequestThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSignerWorld(t)
@@ -333,9 +332,8 @@ func TestKeyTypes(t *testing.T) {
 	}
 }
 
-// TestACertificateNeverSpins: whatever a signer does and whenever one looks, there is nothing to
-// ask twice, a certificate that was there is lost to a refusal only, and the next look is in the
-// future.
+// TestACertificateNeverSpins: whatever a signer does and at any time, nothing is requested twice,
+// only a refusal loses a certificate, and the next look is in the future.
 func TestACertificateNeverSpins(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 300 {

@@ -31,7 +31,7 @@ type lister struct {
 	stop   context.CancelCauseFunc
 }
 
-// newDemand returns one that makes its informer by start.
+// newDemand returns a demand that makes its informer by start.
 func newDemand(start func() (cache.Store, cache.Controller)) *demand {
 	ctx, stop := context.WithCancelCause(context.Background())
 	return &demand{start: start, ctx: ctx, stop: stop, pods: map[types.UID]bool{}}

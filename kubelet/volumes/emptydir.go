@@ -48,7 +48,7 @@ func (p emptyDirs) SetUp(_ context.Context, pod *v1.Pod, v *Volume) (string, tim
 
 func onDisk(pod *v1.Pod, dir string) error {
 	if _, err := os.Stat(dir); err == nil {
-		return nil // its mode is the pod's own by now
+		return nil // the pod may have changed its mode
 	}
 	// It gets its name when it is complete: a crash leaves no directory that the pod cannot use.
 	fresh := dir + ".new"
@@ -107,8 +107,7 @@ func podMemory(pod *v1.Pod) int64 {
 	return max(largest, sum+sidecars)
 }
 
-// pageSize is the size of the huge pages that a medium names, or the only one that the pod asks
-// for.
+// pageSize returns the size of the medium's huge pages, or the only one that the pod requests.
 func pageSize(pod *v1.Pod, medium v1.StorageMedium) (resource.Quantity, error) {
 	asked := map[string]resource.Quantity{}
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
@@ -154,7 +153,7 @@ func (emptyDirs) Usage(ctx context.Context, v *Volume, path string) (*Usage, err
 	return walked(ctx, path)
 }
 
-// rootFor is a directory that everyone in the pod may write to.
+// rootFor returns a root directory that all processes of the pod may write to.
 func rootFor(pod *v1.Pod) Root {
 	root := Root{Mode: 0o777, Group: fsGroup(pod)}
 	if root.Group != nil {
@@ -163,7 +162,7 @@ func rootFor(pod *v1.Pod) Root {
 	return root
 }
 
-// openToPod lets everyone in the pod write to dir.
+// openToPod lets all processes of the pod write to dir.
 func openToPod(pod *v1.Pod, dir string) error {
 	root := rootFor(pod)
 	if root.Group != nil {

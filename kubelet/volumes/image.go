@@ -16,8 +16,7 @@ import (
 
 // Images gets images for volumes.
 type Images interface {
-	// Ensure makes an image present as the pull policy of a container says, and returns its
-	// reference.
+	// Ensure makes an image present by the pull policy of a container, and returns its reference.
 	Ensure(ctx context.Context, pod *v1.Pod, container *v1.Container, sandbox *runtimeapi.PodSandboxConfig) (ref string, err error)
 	// ImageStatus returns nil for an image that is not present.
 	ImageStatus(ctx context.Context, image string) (*runtimeapi.Image, error)

@@ -27,10 +27,10 @@ type Local struct {
 	record Record
 }
 
-// Record remembers which directories were made, also when this disk does not.
+// Record remembers which directories were made, even after the disk was replaced.
 type Record interface {
 	// MayMake returns nil if the directory of the volume was never made, or if its data was
-	// declared lost. has looks again, after the record was read.
+	// declared lost. It calls has after the record was read.
 	MayMake(ctx context.Context, pv *v1.PersistentVolume, has func() (bool, error)) error
 	// Made records that the directory is there.
 	Made(ctx context.Context, pv *v1.PersistentVolume) error
@@ -54,7 +54,7 @@ func (l *Local) made(pv *v1.PersistentVolume) bool {
 		filepath.Clean(pv.Spec.Local.Path) == localpv.Path(l.root, pv.Name)
 }
 
-// freshSuffix is of a directory that is not complete. No PV has such a name.
+// freshSuffix marks a directory that is not complete. No PV has such a name.
 const freshSuffix = ".new~"
 
 // Enforces reports whether volumes that are made now are limited to their sizes; see Local.
@@ -80,7 +80,7 @@ func (l *Local) Has(pv *v1.PersistentVolume) (bool, error) {
 }
 
 // ensure makes the directory of a volume, if it was never made. Any user of a pod may write to it,
-// as to an emptyDir. No pod has the directory before that is recorded.
+// as to an emptyDir. Its record is written before a pod gets it.
 func (l *Local) ensure(ctx context.Context, pv *v1.PersistentVolume) error {
 	has, err := l.Has(pv)
 	if err != nil {
@@ -145,7 +145,7 @@ func (l *Local) Limit(pv *v1.PersistentVolume) error {
 	return nil
 }
 
-// makeDir makes a directory, as a subvolume where that can be limited.
+// makeDir makes a directory, as a subvolume where its size can be limited.
 func makeDir(root *os.Root, name string) error {
 	parent, err := root.Open(".")
 	if err != nil {
@@ -160,7 +160,7 @@ func makeDir(root *os.Root, name string) error {
 	return root.Mkdir(name, 0o700)
 }
 
-// limit bounds a directory that is a subvolume.
+// limit limits a directory that is a subvolume.
 func limit(root *os.Root, name string, pv *v1.PersistentVolume) error {
 	dir, err := root.Open(name)
 	if err != nil {
@@ -178,8 +178,7 @@ func limit(root *os.Root, name string, pv *v1.PersistentVolume) error {
 	return btrfsLimit(dir, id, size)
 }
 
-// limited is the number of the subvolume that a directory is, or 0 where nothing keeps it at its
-// size.
+// limited returns the number of a directory's subvolume, or 0 where its size is not enforced.
 func limited(dir *os.File) (uint64, error) {
 	if quotas, err := btrfsQuotas(dir); err != nil || !quotas {
 		return 0, err
@@ -234,7 +233,7 @@ func subvolume(root *os.Root, name string) (uint64, error) {
 	return limited(dir)
 }
 
-// Names lists the directories that there are.
+// Names lists the existing directories.
 func (l *Local) Names() ([]string, error) {
 	entries, err := os.ReadDir(l.root)
 	var names []string
@@ -244,7 +243,7 @@ func (l *Local) Names() ([]string, error) {
 	return names, err
 }
 
-// usage measures a volume. Without a limit the rest is that of the disk.
+// usage measures a volume. Without a limit the free space is the disk's.
 func (l *Local) usage(ctx context.Context, pv *v1.PersistentVolume) (*Usage, error) {
 	path := localpv.Path(l.root, pv.Name)
 	dir, err := os.Open(path)

@@ -40,8 +40,8 @@ type Config struct {
 	Objects Objects
 	Tokens  Tokens
 	Claims  Claims
-	// Node returns this node as the API server has it, or nil as long as that is not known: volumes
-	// may be on others.
+	// Node returns the API server's Node object of this node, or nil while that is not known:
+	// volumes may be on other nodes.
 	Node   func() *v1.Node
 	Images Images
 	// Bundles and Certificates are for projected volumes with such sources.
@@ -159,7 +159,8 @@ type stageError struct{ error }
 
 func (e stageError) Unwrap() error { return e.error }
 
-// Count is how many volumes of a kind pods of the node are to have, and how many are set up.
+// Count is the number of volumes of a kind that pods of the node want, and of those that are set
+// up.
 type Count struct {
 	Plugin        string
 	Wanted, SetUp int
@@ -277,8 +278,7 @@ func (m *Manager) look(ctx context.Context, pod *v1.Pod, volume *v1.Volume) (*re
 	return &resolved{Volume: v, plugin: plugin}, nil
 }
 
-// checkNode refuses a volume that is on other nodes: a directory of the same path would be another
-// one.
+// checkNode refuses a volume of other nodes: a directory of the same path would hold other data.
 func (m *Manager) checkNode(pv *v1.PersistentVolume) error {
 	node := m.node()
 	if node == nil {
@@ -407,7 +407,7 @@ func (m *Manager) Relabels(uid types.UID, volume string) bool {
 	return err == nil && slices.Contains(strings.Split(options, ","), "seclabel")
 }
 
-// mountOptions are those of the file system that is mounted at a path; none where none is.
+// mountOptions returns those of the file system that is mounted at a path; none without a mount.
 func mountOptions(path string) (string, error) {
 	mounts, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(path))
 	if err != nil || len(mounts) == 0 {

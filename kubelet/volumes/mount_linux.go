@@ -38,7 +38,7 @@ type Mounts interface {
 	Release(dir string) error
 }
 
-// Root is the directory that a new file system begins with. From then on it is whose that use it.
+// Root is the root directory of a new file system. Its users may change it later.
 type Root struct {
 	Mode  fs.FileMode
 	Group *int64 // nil for that of this process
@@ -57,7 +57,7 @@ func (r Root) options() string {
 	return options
 }
 
-// Bind says how something is bound.
+// Bind has the options of a bind mount.
 type Bind struct {
 	ReadOnly bool
 	// NoFollow refuses a source whose last element is a symbolic link.
@@ -125,8 +125,7 @@ func (HostMounts) Bind(source, target string, how Bind) error {
 	if err != nil || mounted {
 		return err
 	}
-	// A mount that is to be read-only is prepared aside, so that a crash leaves none that can be
-	// written to.
+	// A read-only mount is prepared detached, so that a crash leaves no writable one.
 	tree, err := unix.OpenTree(fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
 	if err != nil {
 		return fmt.Errorf("clone the mount of %s: %w", source, err)
@@ -145,7 +144,7 @@ func (HostMounts) Bind(source, target string, how Bind) error {
 }
 
 // Mounted implements Mounts. It asks the kernel about the one path: the table of mounts grows with
-// the pods of the node, and each pod asks for each of its volumes.
+// the pods of the node, and each pod looks up each of its volumes.
 func (HostMounts) Mounted(dir string) (bool, error) {
 	var s unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, dir, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, 0, &s)
@@ -234,7 +233,7 @@ func (HostMounts) BindBelow(root, path, target string) error {
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return err
 	}
-	// The file that was opened is bound, whatever its name has come to mean since.
+	// The opened file is bound, even if its name means another one by now.
 	if err := bindPoint(target, stat.Mode&unix.S_IFMT == unix.S_IFDIR); err != nil {
 		return err
 	}
@@ -264,7 +263,7 @@ func openBelow(root, path string) (int, error) {
 	if !errors.Is(err, unix.ENOENT) {
 		return fd, err
 	}
-	// os.Root makes the directories without being led out of the volume either.
+	// os.Root makes the directories without leaving the volume.
 	r, err := os.OpenRoot(root)
 	if err != nil {
 		return -1, err
@@ -301,7 +300,7 @@ func inheritOwner(r *os.Root, path string) error {
 	return nil
 }
 
-// bindPoint makes the directory or empty file on which something is to be bound.
+// bindPoint makes the directory or empty file for a bind mount.
 func bindPoint(target string, dir bool) error {
 	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
 		return err
@@ -355,7 +354,7 @@ func mountpointsBelow(dir string) ([]string, error) {
 	return mountpoints(func(point string) bool { return point == real || strings.HasPrefix(point, real+"/") })
 }
 
-// mountpoints lists where something is mounted, the oldest first.
+// mountpoints lists the wanted mount points, the oldest first.
 func mountpoints(wanted func(string) bool) ([]string, error) {
 	raw, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -374,5 +373,5 @@ func mountpoints(wanted func(string) bool) ([]string, error) {
 	return points, nil
 }
 
-// unescape undoes how the kernel writes white space in mountinfo.
+// unescape decodes the kernel's white space in mountinfo.
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)

@@ -110,7 +110,7 @@ func (o *WatchedObjects) get(ctx context.Context, pod *v1.Pod, key objectKey) (a
 	return obj, nil
 }
 
-// watch starts to watch an object, or joins the watch that there is.
+// watch starts the watch of an object, or joins a running one.
 func (o *WatchedObjects) watch(key objectKey, uid types.UID) *watched {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -123,7 +123,7 @@ func (o *WatchedObjects) watch(key objectKey, uid types.UID) *watched {
 	lw, example := o.listWatch(key)
 	notify := func() {
 		if !cache.IsDone(w.synced) {
-			return // whoever waits for it will see it
+			return // a pod that waits for it will see it
 		}
 		o.mu.Lock()
 		defer o.mu.Unlock()

@@ -24,11 +24,11 @@ const (
 	groupSearches fs.FileMode = 0o110
 )
 
-// GiveTo makes all files of a directory those of the pod's fsGroup, which may read them, and write
-// them unless the volume is read-only. New files get the group too. Under the policy OnRootMismatch
-// nothing is done when the directory itself is the group's already: it is changed last, so that a
-// walk which was cut short begins again. Other pods may write to the volume meanwhile: no symbolic
-// link leads the walk out of it.
+// GiveTo gives all files of a directory to the pod's fsGroup, which may read them, and write them
+// unless the volume is read-only. New files get the group too. Under the policy OnRootMismatch
+// nothing is done when the directory itself has the group already: it is changed last, so that an
+// interrupted walk begins again. Other pods may write to the volume meanwhile: no symbolic link
+// leads the walk out of it.
 func GiveTo(ctx context.Context, pod *v1.Pod, dir string, readOnly bool) error {
 	group := fsGroup(pod)
 	if group == nil {
@@ -91,7 +91,7 @@ func giveBelow(ctx context.Context, root *os.Root, at string, group int, mask fs
 		default:
 			err = give(root, path, group, mask)
 		}
-		if err != nil && !os.IsNotExist(err) { // whoever writes to the volume may remove files
+		if err != nil && !os.IsNotExist(err) { // writers of the volume may remove files
 			return err
 		}
 	}

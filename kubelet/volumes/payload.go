@@ -15,8 +15,8 @@ import (
 
 const defaultMode = 0o644
 
-// payload gathers the files of a volume that is made of API data. next is when they must be looked
-// at again though nothing has changed: a token is to be renewed.
+// payload collects the files of a volume that is made of API data. next is when they must be
+// checked again without a change: a token must be renewed.
 func (m apiData) payload(ctx context.Context, pod *v1.Pod, name string, volume *v1.VolumeSource) (p Payload, next time.Time, err error) {
 	p = Payload{}
 	switch {
@@ -102,7 +102,7 @@ func (m apiData) secret(ctx context.Context, pod *v1.Pod, name string, items []v
 	return nil
 }
 
-// pick takes all keys, or those that items name to where they say.
+// pick takes all keys, or those of items, with their paths.
 func pick(data map[string][]byte, items []v1.KeyToPath, optional bool, mode fs.FileMode, into Payload) error {
 	if len(items) == 0 {
 		for key, value := range data {
@@ -172,8 +172,8 @@ func forPod(pod *v1.Pod, data []byte, mode fs.FileMode) File {
 	return file
 }
 
-// trustBundle takes the trust anchors of a bundle, or of those that are selected. An optional one
-// that is not there is an empty file.
+// trustBundle takes the trust anchors of a bundle, or of the selected ones. A missing optional
+// bundle gives an empty file.
 func (m apiData) trustBundle(ctx context.Context, pod *v1.Pod, source *v1.ClusterTrustBundleProjection, mode fs.FileMode, into Payload) error {
 	var anchors []byte
 	var err error

@@ -49,10 +49,9 @@ type Plugin interface {
 	Name() string
 	// Provides reports whether a volume is of this kind.
 	Provides(v *Volume) bool
-	// SetUp makes a volume of a pod ready and up to date. It returns where the volume is on the
+	// SetUp makes a volume of a pod ready and up to date. It returns the path of the volume on the
 	// host: a directory, a file, or the device of a block volume. again is when to call it again
-	// though nothing has changed: zero for never. It is called often, and does nothing when nothing
-	// is to be done.
+	// without a change: zero for never. It is called often, and usually has nothing to do.
 	SetUp(ctx context.Context, pod *v1.Pod, v *Volume) (path string, again time.Time, err error)
 	// TearDown undoes SetUp, also one of an earlier process, and one that was interrupted. It needs
 	// no pod, and no API server. Plain files below v.Dir are removed by the manager.
@@ -77,18 +76,17 @@ type Stager interface {
 	Unstage(v *Volume) error
 }
 
-// DriverError is an error of a program that is not the kubelet's own. It is asked ever more rarely.
+// DriverError is an error of a driver. The pauses between calls of the driver grow after it.
 type DriverError struct{ Err error }
 
 func (e *DriverError) Error() string { return e.Err.Error() }
 
 func (e *DriverError) Unwrap() error { return e.Err }
 
-// AttachLimitError is why a pod cannot have a volume on this node: the node has as many as it
-// takes.
+// AttachLimitError is returned when the node has as many volumes of a driver as it takes.
 type AttachLimitError struct {
 	Err       error
-	unmounted []string // the pod's volumes that are not there
+	unmounted []string // the pod's missing volumes
 	volume    string
 }
 

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// VolumeUsage is how full one volume of a pod was.
+// VolumeUsage is the measured use of one volume of a pod.
 type VolumeUsage struct {
 	Name  string // in the pod
 	Claim string // "" for a volume that the pod describes itself
@@ -20,7 +20,7 @@ type VolumeUsage struct {
 }
 
 const (
-	// measureEvery is how old measurements get: to add up the files of a volume takes time.
+	// measureEvery is the age of measurements: adding up the files of a volume takes time.
 	measureEvery = time.Minute
 	// measurePatience bounds the wait for the first measurement.
 	measurePatience = time.Second

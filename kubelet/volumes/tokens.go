@@ -15,8 +15,7 @@ import (
 
 // Tokens hands out service-account tokens that are bound to a pod.
 type Tokens interface {
-	// Get returns a token and when it is to be asked for again. The same one is returned until
-	// then.
+	// Get returns a token and when to ask again. The same one is returned until then.
 	Get(ctx context.Context, pod *v1.Pod, audience string, seconds int64) (token string, renew time.Time, err error)
 	// Forget drops the tokens of a pod.
 	Forget(uid types.UID)

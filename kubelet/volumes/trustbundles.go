@@ -25,10 +25,10 @@ import (
 
 // TrustBundles gives the trust anchors that pods of this node refer to.
 type TrustBundles interface {
-	// Named returns those of one bundle. A bundle that is not there is not found.
+	// Named returns those of one bundle, or a not-found error.
 	Named(ctx context.Context, pod *v1.Pod, name string) ([]byte, error)
-	// Signed returns those of all bundles of a signer that the selector selects: of none when it is
-	// nil, of all when it is empty. When there are none, the error is ErrNoBundle.
+	// Signed returns those of the bundles of a signer that the selector selects: of none when it is
+	// nil, of all when it is empty. Without any, the error is ErrNoBundle.
 	Signed(ctx context.Context, pod *v1.Pod, signer string, selector *metav1.LabelSelector) ([]byte, error)
 	// Forget ends the watch for a pod.
 	Forget(uid types.UID)

@@ -68,8 +68,8 @@ func podOf(uid types.UID) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p-" + string(uid), UID: uid}}
 }
 
-// TestTrustBundles: pods get the anchors of the bundles that they refer to, each one once, in an
-// order that stays, and hear of changes of these and no others.
+// TestTrustBundles: pods get the anchors of the bundles that they refer to, each one once, in a
+// stable order. They are woken by changes of these and no others.
 func TestTrustBundles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const signer = "example.com/s"

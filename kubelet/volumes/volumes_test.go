@@ -313,7 +313,7 @@ func TestHostPathTypes(t *testing.T) {
 	}
 }
 
-// TestWatchedObjects: an object is watched while a pod refers to it, and its pods hear of changes.
+// TestWatchedObjects: an object is watched while a pod refers to it, and changes wake its pods.
 func TestWatchedObjects(t *testing.T) {
 	client := fake.NewClientset()
 	changed := make(chan types.UID, 16)
@@ -365,7 +365,7 @@ func TestHostMounts(t *testing.T) {
 	if points, err := mountpointsBelow(dir); err != nil || len(points) != 1 {
 		t.Errorf("mounted: %v %v", points, err)
 	}
-	// A kernel that can keep the files off the swap does.
+	// A kernel that can keep the files off the swap must do so.
 	probe := filepath.Join(dir, "probe")
 	if err := os.Mkdir(probe, 0o755); err != nil {
 		t.Fatal(err)
