@@ -230,8 +230,8 @@ func startRelay(t *testing.T, dir, runtimeSocket string) (*relay, string) {
 	return r, "unix://" + path
 }
 
-// arm has f called once, at a moment of the next call of a method. f reports whether the caller is
-// gone.
+// arm has f called once, at a moment of the next call of a method. f reports whether the
+// caller is gone.
 func (r *relay) arm(method string, at moment, f func() bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -145,8 +145,8 @@ type Config struct {
 	// Found is called with the node's faults after each check: every ten seconds, and more often
 	// while the node is not ready. It may be nil.
 	Found func(Ills)
-	// Moved is called when the internal addresses differ from those of the Node object. It may be
-	// nil.
+	// Moved is called when the internal addresses differ from those of the Node object. It
+	// may be nil.
 	Moved func(before, now []string)
 
 	// Collectors are other components' metrics of this node, which its server shows beside its own.

@@ -32,8 +32,8 @@ import (
 )
 
 // These tests run a kubelet over a real containerd, runc and network, in namespaces of their own,
-// and an API server in memory. The test binary also serves as containerd and as the body of the
-// test.
+// and an API server in memory. The test binary also serves as containerd and as the body
+// of the test.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == killable {
 		if err := runKillable(os.Args[2]); err != nil {

@@ -34,8 +34,8 @@ type Refusal struct {
 type Input struct {
 	// Pod has in its spec the resources that it would get.
 	Pod *v1.Pod
-	// Others are the admitted pods that still hold resources, with their allocations in their
-	// specs.
+	// Others are the admitted pods that still hold resources, with their allocations
+	// in their specs.
 	Others []*v1.Pod
 	Node   *v1.Node
 	// UnsafeSysctls are the sysctls, or prefixes of them that end in *, that pods may set besides

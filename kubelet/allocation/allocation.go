@@ -66,8 +66,8 @@ type Config struct {
 	// File keeps the allocations. Its directory exists.
 	File string
 	// Node returns the known node with its allocatable resources. Newest asks the API server for
-	// it, since a watch may be late; it returns nil when there is no answer. Newest may be nil
-	// itself.
+	// it, since a watch may be late; it returns nil when there is no answer. Newest may
+	// be nil itself.
 	Node   func() *v1.Node
 	Newest func() *v1.Node
 	// Host returns the machine's part of the input; Pod, Others and Node are not read.

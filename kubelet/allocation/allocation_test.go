@@ -182,8 +182,8 @@ func TestAdopted(t *testing.T) {
 	}
 }
 
-// In every order of events, the pods never get more than the node has, and a resize that fits is
-// allocated.
+// In every order of events, the pods never get more than the node has, and a resize that
+// fits is allocated.
 func TestNeverMoreThanThereIs(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -251,8 +251,8 @@ func TestCriticalPodsMakeRoom(t *testing.T) {
 }
 
 // A pod that was deleted without a grace period is gone for the scheduler, which gives its place to
-// another one at once, while its containers still end here. The other one waits, and is not
-// refused.
+// another one at once, while its containers still end here. The other one waits, and
+// is not refused.
 func TestPodsWaitForThoseThatWereDeleted(t *testing.T) {
 	m, woken := managed(t, filepath.Join(t.TempDir(), "state"))
 	m.Synced()

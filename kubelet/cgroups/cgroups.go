@@ -142,8 +142,8 @@ func (m *Manager) Ensure(pod *v1.Pod) error {
 }
 
 // Widen raises those limits of a pod's group that must rise, and lowers none: in a resize,
-// containers grow after it and shrink before Ensure. The weight may fall at once: it bounds
-// nothing.
+// containers grow after it and shrink before Ensure. The weight may fall at once:
+// it bounds nothing.
 func (m *Manager) Widen(pod *v1.Pod) error {
 	group, wanted := m.Parent(pod), podLimits(pod, m.pids)
 	has, err := m.limits(group)
@@ -358,8 +358,8 @@ func (m *Manager) dir(controller, group string) string {
 	return filepath.Join(m.hierarchies[controller], group)
 }
 
-// create makes the group in every hierarchy with limits of the pod. The runtime makes it in the
-// others.
+// create makes the group in every hierarchy with limits of the pod. The runtime makes it
+// in the others.
 func (m *Manager) create(group string) error {
 	if !m.unified {
 		for _, controller := range []string{"cpu", "memory", "pids"} {
@@ -376,8 +376,8 @@ func (m *Manager) create(group string) error {
 		}
 		return nil
 	}
-	// Under v2 a group offers to its children the controllers of its subtree_control, from the top
-	// down.
+	// Under v2 a group offers to its children the controllers of its subtree_control, from
+	// the top down.
 	at := "/"
 	for part := range strings.SplitSeq(strings.Trim(group, "/"), "/") {
 		if err := enableControllers(m.dir("", at)); err != nil {
@@ -392,8 +392,8 @@ func (m *Manager) create(group string) error {
 }
 
 // mkdir makes one group of a hierarchy. A new one above the root gets the weight of this node: with
-// the kernel's default it would throttle all below it. An existing one keeps the weight of its
-// owner.
+// the kernel's default it would throttle all below it. An existing one keeps the weight
+// of its owner.
 func (m *Manager) mkdir(controller, group string) error {
 	err := os.Mkdir(m.dir(controller, group), 0o755)
 	switch {

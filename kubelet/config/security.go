@@ -23,8 +23,8 @@ const (
 	enforceNone = "none"
 )
 
-// fixed are the fields with one possible value here. wrong returns the reason against a value, or
-// "".
+// fixed are the fields with one possible value here. wrong returns the reason against a
+// value, or "".
 var fixed = map[string]func(c *Configuration) string{
 	"readOnlyPort": func(c *Configuration) string {
 		return unless(c.ReadOnlyPort == 0, "want 0: there is no port without authentication")

@@ -94,8 +94,8 @@ func configuration(l layout, registries, cniConf, sandboxImage string, h host) t
 		"temp":             filepath.Join(l.root(), "tmp"),
 		"disabled_plugins": []string{stockShimManager},
 		"timeouts":         table{"io.containerd.timeout.shim.load": shimLoadTimeout.String()},
-		// A node does not work without these plugins: containerd must fail rather than run without
-		// them.
+		// A node does not work without these plugins: containerd must fail rather than
+		// run without them.
 		"required_plugins": []string{
 			"io.containerd.shim.v1." + shimManagerID,
 			"io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri",

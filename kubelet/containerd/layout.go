@@ -30,8 +30,8 @@ func newLayout(dataDir string) (layout, error) {
 	return layout{dataDir: absolute, dir: filepath.Join(absolute, "containerd")}, nil
 }
 
-// check reports whether a containerd can run there. Without that, there may still be something to
-// purge.
+// check reports whether a containerd can run there. Without that, there may still be
+// something to purge.
 func (l layout) check() error {
 	if n := len(l.ttrpcSocket()); n > maxSocketPath {
 		return fmt.Errorf("data directory %s: its path is %d characters too long for containerd's socket; use a shorter one",

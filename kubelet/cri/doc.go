@@ -6,6 +6,6 @@
 // and Events signal changes to them. The connection recovers by itself, so a restart of the runtime
 // under running pods only costs failed calls.
 //
-// It takes no decision about pods (package pods does) and pulls no image by itself (package images
-// does).
+// It takes no decision about pods (package pods does) and pulls no image by itself
+// (package images does).
 package cri

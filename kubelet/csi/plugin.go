@@ -146,8 +146,8 @@ func (p *Plugin) StagingPlace(v *volumes.Volume) string { return p.staging(v) }
 // is called before Run.
 func (p *Plugin) Use(records func() ([]*volumes.Volume, error)) { p.records = records }
 
-// Changed is called when the node gets a volume, and when it is rid of it: the node's status has it
-// soon.
+// Changed is called when the node gets a volume, and when it is rid of it: the node's status
+// has it soon.
 func (p *Plugin) Changed(v *volumes.Volume) {
 	if v.PV != nil && p.Provides(v) {
 		p.Look()
@@ -256,8 +256,8 @@ func (p *Plugin) spec(ctx context.Context, driver string) (*storagev1.CSIDriver,
 const (
 	// syncPatience is how long a volume waits for the CSIDriver objects.
 	syncPatience = 10 * time.Second
-	// attachPatience is how long a pod waits for a volume to be attached before the user gets a
-	// message.
+	// attachPatience is how long a pod waits for a volume to be attached before the user
+	// gets a message.
 	attachPatience = 2*time.Minute + 3*time.Second
 	// refreshEvery is how often drivers that want it are asked to publish again, and claims are
 	// looked at.

@@ -52,8 +52,8 @@ func (p *Plugin) Stage(ctx context.Context, v *volumes.Volume) error {
 		return err
 	}
 	if adopted {
-		// An earlier process has staged it, and a pod uses it. The pod goes on while the driver is
-		// away.
+		// An earlier process has staged it, and a pod uses it. The pod goes on while the
+		// driver is away.
 		p.Logger.Warn("cannot ask the driver of a volume that is in use; trying again", "volume", specName(v), "error", err)
 		return nil
 	}

@@ -138,8 +138,8 @@ func needs(pod *v1.Pod) ([]need, error) {
 	return out, nil
 }
 
-// Prepare has the pod's devices prepared. It may be called again at no cost: prepared claims are
-// skipped.
+// Prepare has the pod's devices prepared. It may be called again at no cost: prepared
+// claims are skipped.
 func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 	list, err := needs(pod)
 	if err != nil {

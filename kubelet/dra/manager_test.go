@@ -294,8 +294,8 @@ func TestExtendedResources(t *testing.T) {
 	}
 }
 
-// TestRegistration: a driver is found by its socket, notified, and forgotten when the socket is
-// gone.
+// TestRegistration: a driver is found by its socket, notified, and forgotten when the
+// socket is gone.
 func TestRegistration(t *testing.T) {
 	m := newManager(t, t.TempDir())
 	dir := filepath.Join(t.TempDir(), "r")

@@ -122,7 +122,7 @@ func importOn(ctx context.Context, client corev1client.CoreV1Interface, node str
 	return answer.Images, nil
 }
 
-// moving is the tar of one node.
+// moving is a tar on its way to a node.
 type moving struct {
 	io.Reader
 	moves chan bool // whether it was the last byte

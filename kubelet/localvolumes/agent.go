@@ -8,8 +8,8 @@
 // On each volume it records whether the directory is there (see Record). So a rebuilt machine, a
 // disk that is not mounted, or a restored backup is no silent loss of data.
 //
-// It sees the volumes of this node only, by their label, and may change only its finalizer and that
-// record.
+// It sees the volumes of this node only, by their label, and may change only its finalizer
+// and that record.
 package localvolumes
 
 import (

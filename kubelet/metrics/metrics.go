@@ -98,8 +98,8 @@ func (m *Metrics) Watches(signal string) { m.evictions.WithLabelValues(signal) }
 // Evicted counts the eviction of a pod.
 func (m *Metrics) Evicted(signal string) { m.evictions.WithLabelValues(signal).Inc() }
 
-// operation returns upstream's name of a call, such as run_podsandbox for
-// /runtime.v1.RuntimeService/RunPodSandbox.
+// operation returns upstream's name of a call, such as
+// run_podsandbox for /runtime.v1.RuntimeService/RunPodSandbox.
 func operation(method string) string {
 	var name strings.Builder
 	for i, letter := range strings.ReplaceAll(path.Base(method), "PodSandbox", "Podsandbox") {

@@ -26,8 +26,8 @@ type Ills struct {
 	PIDs    bool
 }
 
-// conditions returns the node's conditions, from the eviction manager's findings and the runtime's
-// status.
+// conditions returns the node's conditions, from the eviction manager's findings and
+// the runtime's status.
 func (r *Reporter) conditions(ctx context.Context) ([]v1.NodeCondition, Ills) {
 	var short []v1.NodeConditionType
 	if r.Short != nil {
@@ -63,8 +63,8 @@ func pressures(short []v1.NodeConditionType) []v1.NodeCondition {
 	return []v1.NodeCondition{memory, disk, pids}
 }
 
-// ready returns the condition Ready. It is false while the runtime has a fault or the machine goes
-// down.
+// ready returns the condition Ready. It is false while the runtime has a fault or the
+// machine goes down.
 func (r *Reporter) ready(ctx context.Context, ills *Ills) v1.NodeCondition {
 	c := r.runtimeReady(ctx, ills)
 	switch {

@@ -6,8 +6,8 @@ import (
 )
 
 // features are Kubernetes' declared features that this kubelet has. The scheduler places a pod that
-// needs one on a node that declares it, and the API server refuses a change of a pod that needs one
-// elsewhere.
+// needs one on a node that declares it, and the API server refuses a change of a pod that
+// needs one elsewhere.
 var features = types.FeatureGateMap{
 	"RestartAllContainersOnContainerExits":    true,
 	"InPlacePodVerticalScalingInitContainers": true,

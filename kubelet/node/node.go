@@ -93,8 +93,8 @@ type Reporter struct {
 	allocatable v1.ResourceList
 }
 
-// How often the node is checked, and how long other writers' changes stay before they are
-// corrected.
+// How often the node is checked, and how long other writers' changes stay before
+// they are corrected.
 const (
 	lookEvery   = 10 * time.Second
 	lookUnready = 500 * time.Millisecond
@@ -580,8 +580,8 @@ func (r *Reporter) missing(err error) error {
 	return err
 }
 
-// sameConditions reports whether the API server has the node's own conditions, whatever their
-// times.
+// sameConditions reports whether the API server has the node's own conditions,
+// whatever their times.
 func sameConditions(own, theirs []v1.NodeCondition) bool {
 	for _, c := range own {
 		if !slices.ContainsFunc(theirs, func(t v1.NodeCondition) bool {

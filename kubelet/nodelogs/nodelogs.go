@@ -56,8 +56,8 @@ func Handler(dir string, queries bool) http.Handler {
 	})
 }
 
-// tree is the directory as a file system that is opened anew for each file, so that it may be made
-// later.
+// tree is the directory as a file system that is opened anew for each file, so that it may
+// be made later.
 type tree string
 
 // Open implements fs.FS. A link, absolute ones too, may lead to another place in the directory.
@@ -196,8 +196,8 @@ func parse(values url.Values) (*query, error) {
 	return &q, errors.Join(errs...)
 }
 
-// copyTo writes the log of the services: from the journal if it has them, else from a file of their
-// name.
+// copyTo writes the log of the services: from the journal if it has them, else from a file
+// of their name.
 func (q *query) copyTo(ctx context.Context, w io.Writer, dir string) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -353,8 +353,8 @@ func (w *worker) graceFor(pod *v1.Pod, k Kill) time.Duration {
 	return max(time.Duration(seconds)*time.Second, leastGrace)
 }
 
-// hurry stops waiting for containers whose remaining time is longer than the pod's present grace
-// period.
+// hurry stops waiting for containers whose remaining time is longer than the pod's
+// present grace period.
 func (w *worker) hurry(pod *v1.Pod) {
 	most := w.m.Now().Add(w.graceFor(pod, Kill{}))
 	for id, k := range w.killing {

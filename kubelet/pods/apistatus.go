@@ -69,8 +69,8 @@ func Status(in StatusInput) v1.PodStatus {
 	case finished(pod.Status.Phase):
 		s.Phase = pod.Status.Phase
 	case finished(s.Phase) && in.Ending && !in.Plan.Ended:
-		// It is over when nothing of it is left to stop: from then on other pods may have its
-		// resources.
+		// It is over when nothing of it is left to stop: from then on other pods may
+		// have its resources.
 		s.Phase = cmp.Or(pod.Status.Phase, v1.PodPending)
 		s.Reason, s.Message = pod.Status.Reason, pod.Status.Message
 	}

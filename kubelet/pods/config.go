@@ -44,8 +44,8 @@ type Kit struct {
 	Cgroups Cgroups
 	Objects volumes.Objects
 	Devices Devices // nil when there are none
-	// Services lists the services for the environment of a namespace's pods, the API's own among
-	// them.
+	// Services lists the services for the environment of a namespace's pods, the API's
+	// own among them.
 	Services func(namespace string) []*v1.Service
 
 	LogDir        string // an absolute path
@@ -185,8 +185,8 @@ func (k *Kit) seccomp() v1.SeccompProfileType {
 	return v1.SeccompProfileTypeUnconfined
 }
 
-// Container returns the configuration of one container. It writes the files that the container
-// mounts.
+// Container returns the configuration of one container. It writes the files that
+// the container mounts.
 func (k *Kit) Container(ctx context.Context, pod *v1.Pod, in containerInput) (*runtimeapi.ContainerConfig, error) {
 	c := in.Start.Container
 	pod = withIPs(pod, in.IPs) // the variables may ask for addresses that no client has seen yet

@@ -379,8 +379,7 @@ func nextAttempt(f *Facts, name string) uint32 {
 	return 0
 }
 
-// tidy removes ended containers beyond the newest two of each name, and empty sandboxes that were
-// replaced.
+// tidy removes ended containers beyond the newest two of each name, and empty earlier sandboxes.
 func (p *Plan) tidy(f *Facts) {
 	kept := map[string]int{}
 	occupied := map[string]bool{}

@@ -100,8 +100,8 @@ func (o *Observed) previous(c *Container) *Container {
 type Health struct {
 	Started bool // the startup probe succeeded, or there is none
 	Ready   bool // the readiness probe succeeds, or there is none
-	// Failed is set when a liveness or startup probe wants the container restarted, and names the
-	// probe.
+	// Failed is set when a liveness or startup probe wants the container restarted, and
+	// names the probe.
 	Failed string
 }
 

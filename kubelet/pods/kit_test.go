@@ -167,8 +167,8 @@ func TestDNS(t *testing.T) {
 	}
 }
 
-// TestDNSLimits: a configuration beyond the resolvers' limits is cut, with a warning in upstream's
-// words.
+// TestDNSLimits: a configuration beyond the resolvers' limits is cut, with a warning
+// in upstream's words.
 func TestDNSLimits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "resolv.conf")
 	if err := os.WriteFile(path, []byte("nameserver 192.0.2.1\nsearch lan\n"), 0o600); err != nil {

@@ -169,8 +169,8 @@ func (w *worker) noteResize(pod *v1.Pod, a allocation.Answer) {
 	r.pending, r.asked = a.Pending, pod.Generation
 }
 
-// followResize notes whether an allocation is in force everywhere. It returns true when that is
-// new.
+// followResize notes whether an allocation is in force everywhere. It returns true when
+// that is new.
 func (w *worker) followResize(f Facts, p Plan) (completed bool) {
 	r := &w.resizing
 	if w.unfinished(f, p) {
@@ -445,8 +445,8 @@ func setResources(in *StatusInput, s *v1.PodStatus) {
 	}
 }
 
-// total sums a pod up by its spec, or by the larger of that and of its containers' actual
-// resources.
+// total sums a pod up by its spec, or by the larger of that and of its
+// containers' actual resources.
 func total(pod *v1.Pod, actual bool) *v1.ResourceRequirements {
 	options := resourcehelper.PodResourcesOptions{UseStatusResources: actual, ExcludeOverhead: true}
 	var r v1.ResourceRequirements

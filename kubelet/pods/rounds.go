@@ -6,8 +6,8 @@ import (
 	"github.com/barque/barque/kubelet/restarts"
 )
 
-// Reason and message of a container that a rule restarts together with all others. The reason is
-// upstream's.
+// Reason and message of a container that a rule restarts together with all others. The
+// reason is upstream's.
 const (
 	reasonRestartingAll  = "RestartingAllContainers"
 	messageRestartingAll = "A container has ended, and its rule restarts all containers of the pod"

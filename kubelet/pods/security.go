@@ -19,8 +19,8 @@ var (
 	}
 )
 
-// namespaces returns which namespaces a pod shares with the host and its containers with each
-// other.
+// namespaces returns which namespaces a pod shares with the host and its containers
+// with each other.
 func namespaces(pod *v1.Pod) *runtimeapi.NamespaceOption {
 	opt := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}
 	if pod.Spec.HostNetwork {

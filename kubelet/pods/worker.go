@@ -422,8 +422,8 @@ func (w *worker) sync(ctx context.Context, f Facts) time.Time {
 		w.m.Allocator.Shrunk(w.uid, status)
 	}
 	if finished(status.Phase) {
-		// It ended by itself. The end is reported once the rest of it, such as sidecars, has ended,
-		// too.
+		// It ended by itself. The end is reported once the rest of it, such as sidecars,
+		// has ended, too.
 		w.phase = phaseTerminating
 		return f.Now
 	}
@@ -462,8 +462,8 @@ func (w *worker) adoptGroup(f Facts) {
 }
 
 // usesMore reports whether a pod uses more memory than its allocation. An earlier process may have
-// allocated a smaller limit, and ended before its status had it: the kernel would kill at that
-// limit.
+// allocated a smaller limit, and ended before its status had it: the kernel would kill
+// at that limit.
 func (w *worker) usesMore(pod *v1.Pod) bool {
 	limits := cgroups.LimitsOf(pod)
 	if limits.Memory == 0 {

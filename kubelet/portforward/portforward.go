@@ -7,7 +7,7 @@
 //
 // The kubelet connects by itself, instead of passing sessions to the runtime: containerd reports a
 // reset as an error of the session, and ends a connection one second after either side has stopped
-// sending. Here the other side may go on sending.
+// sending. Here the other side may go on sending for as long as it likes.
 package portforward
 
 import (

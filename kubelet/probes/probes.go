@@ -225,8 +225,8 @@ func open(kind string, probe *v1.Probe, until time.Time) *opening {
 	return &opening{until: until, wait: firstRetry}
 }
 
-// again returns the wait before the next attempt after a failure at now; false when the failure
-// counts.
+// again returns the wait before the next attempt after a failure at now; false when
+// the failure counts.
 func (o *opening) again(now time.Time) (time.Duration, bool) {
 	if o == nil || !now.Before(o.until) {
 		return 0, false

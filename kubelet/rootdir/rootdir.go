@@ -144,8 +144,8 @@ func propagation(mounts []*mountinfo.Info, dir string) check.Finding {
 		fmt.Sprintf("before CSI drivers are installed, and at each boot: mount --make-rshared %s", at.Mountpoint))
 }
 
-// mountOf returns the mount that a path is on: the longest one above it, and of several there the
-// last.
+// mountOf returns the mount that a path is on: the longest one above it, and of several
+// there the last.
 func mountOf(mounts []*mountinfo.Info, path string) *mountinfo.Info {
 	var at *mountinfo.Info
 	for _, m := range mounts {

@@ -78,8 +78,8 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestStreamsAreNoReading: a caller that may get nodes/proxy, as monitoring does, may not run
-// commands.
+// TestStreamsAreNoReading: a caller that may get nodes/proxy, as monitoring does, may
+// not run commands.
 func TestStreamsAreNoReading(t *testing.T) {
 	for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodDelete, http.MethodPost} {
 		for _, path := range []string{"/exec/ns/p/c", "/attach/ns/p/u/c", "/portForward/ns/p", "/run/ns/p/c", "//exec/ns/p/c", "/pods/../exec/ns/p/c"} {

@@ -17,7 +17,7 @@ import (
 	"github.com/barque/barque/kubelet/usage"
 )
 
-// cadvisorMetrics serves the use of the machine, of pods and of containers under the names and
+// cadvisorMetrics serves the usage of the machine, of pods and of containers under the names and
 // labels of cAdvisor, which dashboards read.
 func (s *Server) cadvisorMetrics(w http.ResponseWriter, r *http.Request) {
 	measured, err := s.measure(r.Context())

@@ -69,10 +69,10 @@ func (s *Server) count() (pods, containers float64) {
 	return pods, containers
 }
 
-// resourceMetrics serves the use of the node, its pods and their containers, under the names that
+// resourceMetrics serves the usage of the node, its pods and their containers, under the names that
 // metrics-server reads.
 func (s *Server) resourceMetrics(w http.ResponseWriter, r *http.Request) {
-	measured, err := s.measure(r.Context()) // the machine's own use is known without the runtime
+	measured, err := s.measure(r.Context()) // the machine's own usage is known without the runtime
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(resources{summary: s.summaryOf(measured), failed: err != nil})
 	// Two containers of one name must not hide the rest.

@@ -27,7 +27,7 @@ type Usage interface {
 	AddLayers(ctx context.Context, pods []*usage.Pod, allowed time.Duration) error
 }
 
-// summary serves the use of the node and of its pods.
+// summary serves the usage of the node and of its pods.
 func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 	measured, err := s.measure(r.Context())
 	if err != nil {
@@ -183,7 +183,7 @@ func layerStats(l *usage.Layer) *stats.FsStats {
 	return &stats.FsStats{Time: metav1.NewTime(l.At), UsedBytes: &l.Bytes, InodesUsed: &l.Inodes}
 }
 
-// nodeStats reads the use of the whole machine. Unreadable figures are left out.
+// nodeStats reads the usage of the whole machine. Unreadable figures are left out.
 func (s *Server) nodeStats() stats.NodeStats {
 	now := metav1.NewTime(s.Now())
 	n := stats.NodeStats{NodeName: s.NodeName, StartTime: metav1.NewTime(s.started)}

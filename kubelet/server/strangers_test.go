@@ -21,8 +21,8 @@ import (
 	"github.com/barque/barque/internal/kubeletapi"
 )
 
-// servingTLS is a certificate of a server, which is also a client of the group that kubelets
-// accept.
+// servingTLS is a certificate of a server, which is also a client of the group
+// that kubelets accept.
 func servingTLS(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -22,7 +22,7 @@ type Volumes interface {
 // volumePatience bounds the wait for measurements of volumes, of all pods together.
 const volumePatience = time.Second
 
-// addVolumes adds the use of volumes. Those that are not measured yet are left out.
+// addVolumes adds the usage of volumes. Those that are not measured yet are left out.
 func (s *Server) addVolumes(ctx context.Context, sum *stats.Summary) {
 	ctx, cancel := context.WithTimeout(ctx, volumePatience)
 	defer cancel()

@@ -12,8 +12,8 @@ import (
 //
 // The kernel drops the content of a FIFO that no process has open, and containerd's shim closes it
 // when the container has ended. So an end for reading stays open here. A containerd that starts
-// later can open its own end only while there is one for writing; offer opens that until all is
-// read.
+// later can open its own end only while there is one for writing; offer opens that until
+// all is read.
 type output struct {
 	mu      sync.Mutex
 	fifos   []*os.File // opened for reading, never read

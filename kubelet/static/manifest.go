@@ -34,8 +34,8 @@ const (
 	annotationHash   = "kubernetes.io/config.hash"
 )
 
-// Parse reads the manifest of a static pod. The pod's name is made of the manifest's and the
-// node's.
+// Parse reads the manifest of a static pod. The pod's name is made of the manifest's
+// and the node's.
 func Parse(raw []byte, path, node string, now time.Time) (*v1.Pod, error) {
 	pod := &v1.Pod{}
 	if err := yaml.UnmarshalStrict(raw, pod); err != nil {

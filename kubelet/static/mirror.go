@@ -112,8 +112,8 @@ func (m *Mirrors) adopt(pod *v1.Pod) {
 	pod.CreationTimestamp = mirror.CreationTimestamp
 }
 
-// ranOut reports whether all containers of a pod have ended by themselves, and none must start
-// again.
+// ranOut reports whether all containers of a pod have ended by themselves, and none
+// must start again.
 func ranOut(pod *v1.Pod, s *v1.PodStatus) bool {
 	disrupted := slices.ContainsFunc(s.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue

@@ -60,8 +60,8 @@ func NewSource(config SourceConfig) *Source {
 // Known is closed once Pods has all manifests.
 func (s *Source) Known() <-chan struct{} { return s.once }
 
-// A burst of changes is read once, when it is over; a pod that must end first is checked again
-// soon.
+// A burst of changes is read once, when it is over; a pod that must end first is
+// checked again soon.
 const (
 	settle     = 100 * time.Millisecond
 	retrySoon  = time.Second

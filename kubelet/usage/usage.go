@@ -42,7 +42,7 @@ type Groups interface {
 	Processes(group string) ([]int, error)
 }
 
-// Pod is the use of a pod.
+// Pod is the usage of a pod.
 type Pod struct {
 	UID             types.UID
 	Namespace, Name string
@@ -54,7 +54,7 @@ type Pod struct {
 	Containers []Container
 }
 
-// Container is the use of a container of a pod.
+// Container is the usage of a container of a pod.
 type Container struct {
 	ID, Name string
 	Group    string // "" without figures
@@ -169,8 +169,8 @@ func (m *Meter) measure(pods []*Pod) error {
 	return errors.Join(errs...)
 }
 
-// prefixes are the beginnings of group names below a pod's, of containerd and of CRI-O. An ID
-// follows.
+// prefixes are the beginnings of group names below a pod's, of containerd and of CRI-O.
+// An ID follows.
 var prefixes = []string{"", "crio-"}
 
 func (m *Meter) readContainer(pod *Pod, c *Container, earlier map[string]rate) error {

@@ -67,8 +67,8 @@ func btrfsItem(dir *os.File, kind uint32, id uint64) ([]byte, error) {
 	return search.found[header : header+length], nil
 }
 
-// btrfsQuotas reports whether a directory is on a file system that enforces the sizes of
-// subvolumes.
+// btrfsQuotas reports whether a directory is on a file system that enforces the
+// sizes of subvolumes.
 func btrfsQuotas(dir *os.File) (bool, error) {
 	var stat unix.Statfs_t
 	if err := unix.Fstatfs(int(dir.Fd()), &stat); err != nil {

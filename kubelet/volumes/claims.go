@@ -42,8 +42,8 @@ func claimName(pod *v1.Pod, volume *v1.Volume) string {
 	return ""
 }
 
-// bound finds the volume that a pod's claim is bound to. Its errors give the reason why the pod
-// waits.
+// bound finds the volume that a pod's claim is bound to. Its errors give the reason why
+// the pod waits.
 func bound(ctx context.Context, claims Claims, pod *v1.Pod, volume *v1.Volume) (*v1.PersistentVolume, error) {
 	name := claimName(pod, volume)
 	claim, err := claims.Claim(ctx, pod.Namespace, name)

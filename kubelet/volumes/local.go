@@ -15,8 +15,8 @@ import (
 )
 
 // locals are persistent volumes on disks of this node: directories, or block devices, which get a
-// file system where pods want files. It also makes the directories of the cluster's own
-// provisioner.
+// file system where pods want files. It also makes the directories of the
+// cluster's own provisioner.
 type locals struct {
 	mounts Mounts
 	own    *Local

@@ -159,8 +159,8 @@ type stageError struct{ error }
 
 func (e stageError) Unwrap() error { return e.error }
 
-// Count is the number of volumes of a kind that pods of the node want, and of those that are set
-// up.
+// Count is the number of volumes of a kind that pods of the node want, and of those that
+// are set up.
 type Count struct {
 	Plugin        string
 	Wanted, SetUp int

@@ -14,8 +14,8 @@ import (
 // Volume is one volume of a pod.
 type Volume struct {
 	Name string // in the pod
-	// Source is the volume in the pod's spec. It is nil for a recorded volume of a claim: see
-	// record.
+	// Source is the volume in the pod's spec. It is nil for a recorded volume of a
+	// claim: see record.
 	Source *v1.VolumeSource
 	// Pod has the volume.
 	Pod types.UID
@@ -51,7 +51,8 @@ type Plugin interface {
 	Provides(v *Volume) bool
 	// SetUp makes a volume of a pod ready and up to date. It returns the path of the volume on the
 	// host: a directory, a file, or the device of a block volume. again is when to call it again
-	// without a change: zero for never. It is called often, and usually has nothing to do.
+	// without a change: zero for never. It is called often, and does
+	// nothing for a volume that is up to date.
 	SetUp(ctx context.Context, pod *v1.Pod, v *Volume) (path string, again time.Time, err error)
 	// TearDown undoes SetUp, also one of an earlier process, and one that was interrupted. It needs
 	// no pod, and no API server. Plain files below v.Dir are removed by the manager.

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// VolumeUsage is the measured use of one volume of a pod.
+// VolumeUsage is the measured usage of one volume of a pod.
 type VolumeUsage struct {
 	Name  string // in the pod
 	Claim string // "" for a volume that the pod describes itself
@@ -35,9 +35,9 @@ type measured struct {
 	stop    context.CancelFunc
 }
 
-// Stats returns the use of a pod's volumes. It waits for the first measurement only. Figures may be
-// a minute old. They are older when a measurement takes longer: at most half of the time is spent
-// on measuring. A file system that does not answer delays only the measurements of its pod.
+// Stats returns the usage of a pod's volumes. It waits for the first measurement only. Figures may
+// be a minute old. They are older when a measurement takes longer: at most half of the time is
+// spent on measuring. A file system that does not answer delays only the measurements of its pod.
 func (m *Manager) Stats(ctx context.Context, pod *v1.Pod) []VolumeUsage {
 	m.mu.Lock()
 	known := m.usage[pod.UID]

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Usage is the use of a volume. The free space of a volume without a file system of its own is the
-// node's.
+// Usage is the usage of a volume. A volume without a file system of its own shares the
+// node's free space.
 type Usage struct {
 	Used, Available, Capacity      uint64 // bytes
 	InodesUsed, InodesFree, Inodes uint64

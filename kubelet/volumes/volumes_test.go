@@ -413,8 +413,8 @@ func TestHostMounts(t *testing.T) {
 	}
 }
 
-// TestEmptyDirInMemory: the pod's group has it at first, and the pod's own changes of its mode
-// stay.
+// TestEmptyDirInMemory: the pod's group has it at first, and the pod's own changes of
+// its mode stay.
 func TestEmptyDirInMemory(t *testing.T) {
 	needs.Root(t, "emptyDir volumes in memory")
 	group := int64(4711)

@@ -63,8 +63,8 @@ func New(images ...string) *Runtime {
 
 func notFound(id string) error { return status.Errorf(codes.NotFound, "%q is not known", id) }
 
-// Fail has f called before each call, from now on. It may refuse the call, or delay it. Nil ends
-// that.
+// Fail has f called before each call, from now on. It may refuse the call, or delay it.
+// Nil ends that.
 func (r *Runtime) Fail(f func(call, name string) error) {
 	if f == nil {
 		f = func(string, string) error { return nil }
