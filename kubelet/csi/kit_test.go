@@ -248,7 +248,7 @@ func (m *machine) restartKubelet() {
 	m.register()
 }
 
-// asked lists the driver's calls after the first since.
+// asked lists the methods of the driver's calls from number since on.
 func (m *machine) asked(since int) []string {
 	var methods []string
 	for _, c := range m.driver.Calls()[since:] {

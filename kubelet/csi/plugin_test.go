@@ -430,8 +430,7 @@ func TestDriverAway(t *testing.T) {
 	m.clean()
 }
 
-// TestOrphan: a volume that was staged for a pod without remains is unstaged, and in
-// use until then.
+// TestOrphan: a staged volume without a pod's record is unstaged, and in use until then.
 func TestOrphan(t *testing.T) {
 	for _, block := range []bool{false, true} {
 		m := newMachine(t, csidriver.Config{}, volume("pv", func(pv *v1.PersistentVolume) {
