@@ -19,17 +19,17 @@ import (
 	"github.com/barque/barque/internal/procstat"
 )
 
-// ending is a container that ends when it is told to.
+// ending is a container that ends on a signal file.
 type ending struct {
 	name    string
-	script  string // behind the wait
+	script  string // run after the wait
 	policy  v1.RestartPolicy
 	memory  string // its limit
 	blocked bool   // it cannot end before its output is read
 
 	code   int32
 	reason string
-	log    string // the end of it
+	log    string // the end of the log
 }
 
 // endings are the ways to end.
@@ -81,7 +81,7 @@ func (e ending) out(f *fixture, suffix string) string {
 	return filepath.Join(f.dataDir, "out", e.name+suffix)
 }
 
-// end tells the container to end.
+// end makes the container end.
 func (e ending) end(f *fixture, suffix string) {
 	if err := os.WriteFile(filepath.Join(e.out(f, suffix), "end"), nil, 0o666); err != nil {
 		f.t.Fatal(err)
@@ -98,7 +98,7 @@ func (e ending) awaitEnd(f *fixture, suffix string) {
 	})
 }
 
-// check waits for the end to be known, and judges it.
+// check waits until the end of the container is known, and compares it.
 func (e ending) check(f *fixture, suffix string, logs bool) {
 	f.t.Helper()
 	var ended *v1.ContainerStateTerminated
@@ -168,7 +168,7 @@ func TestEndsWhileNothingRuns(t *testing.T) {
 }
 
 // TestEndsBeforeABoot has containers end while neither the kubelet nor containerd runs. Then the
-// machine boots: no shim is there to be asked.
+// machine boots, so that no shim is left.
 func TestEndsBeforeABoot(t *testing.T) {
 	if !inNamespaces(t) {
 		return
@@ -196,7 +196,7 @@ func TestEndsBeforeABoot(t *testing.T) {
 	}
 }
 
-// killShims kills all shims of the node with what runs in their containers.
+// killShims kills all shims of the node and the processes in their containers.
 func (f *fixture) killShims() {
 	all, err := procstat.All()
 	if err != nil {

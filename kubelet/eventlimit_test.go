@@ -11,14 +11,14 @@ import (
 	"github.com/barque/barque/kubelet/config"
 )
 
-// countedEvents counts what is sent.
+// countedEvents counts the sent events.
 type countedEvents struct{ sent int }
 
 func (c *countedEvents) Create(e *v1.Event) (*v1.Event, error)          { c.sent++; return e, nil }
 func (c *countedEvents) Update(e *v1.Event) (*v1.Event, error)          { c.sent++; return e, nil }
 func (c *countedEvents) Patch(e *v1.Event, _ []byte) (*v1.Event, error) { c.sent++; return e, nil }
 
-// TestEventRate: eventRecordQPS and eventBurst bound what a node sends; 0 is no bound.
+// TestEventRate: eventRecordQPS and eventBurst bound the events of a node; 0 is no bound.
 func TestEventRate(t *testing.T) {
 	for name, c := range map[string]struct {
 		qps   *int32

@@ -16,7 +16,7 @@ type podEvents struct {
 	recorder record.EventRecorder
 }
 
-// Event implements what packages pods and images declare.
+// Event implements pods.Events and images.Events.
 func (e podEvents) Event(pod *v1.Pod, container *v1.Container, kind, reason, message string) {
 	ref := &v1.ObjectReference{
 		Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,

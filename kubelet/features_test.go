@@ -85,7 +85,7 @@ func phaseIs(phase v1.PodPhase) func(*v1.Pod) bool {
 	return func(p *v1.Pod) bool { return p != nil && p.Status.Phase == phase }
 }
 
-// TestFeatures runs pods that use what a node offers, side by side on one node.
+// TestFeatures runs pods that use a node's features, side by side on one node.
 func TestFeatures(t *testing.T) {
 	if !inNamespaces(t) {
 		return
@@ -221,7 +221,7 @@ func TestFeatures(t *testing.T) {
 			return &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: command}}, PeriodSeconds: 1, FailureThreshold: 1, TimeoutSeconds: 30}
 		}
 		c.StartupProbe = exec("/bin/sh", "-c", "test -e /tmp/alive")
-		c.StartupProbe.FailureThreshold = 60 // it is asked from when the container runs, and that is before it has done anything
+		c.StartupProbe.FailureThreshold = 60 // it runs from the container's start, before the script has done anything
 		c.LivenessProbe = exec("/bin/sh", "-c", "test ! -e /tmp/ill || { rm /tmp/ill; exit 1; }")
 		c.ReadinessProbe = exec("/bin/sh", "-c", "test -e /tmp/open")
 		made := f.create(pod)
@@ -280,8 +280,9 @@ func TestFeatures(t *testing.T) {
 	})
 
 	t.Run("out of memory", func(t *testing.T) {
-		// That a container has ended and why are two messages, of which the runtime may take the
-		// first for the whole: of one that is started again the reason is told sooner or later.
+		// The runtime gets a container's end and its reason in two messages, and may report the end
+		// without its reason. A restarted container runs out of memory again, so that the reason
+		// shows sooner or later.
 		pod := script("oom", v1.RestartPolicyOnFailure, nil, "x=0123456789; while true; do x=$x$x; done")
 		pod.Spec.Containers[0].Resources = v1.ResourceRequirements{
 			Limits:   v1.ResourceList{v1.ResourceMemory: resource.MustParse("20Mi"), v1.ResourceCPU: resource.MustParse("500m")},
@@ -326,7 +327,7 @@ func TestFeatures(t *testing.T) {
 		}
 	})
 
-	// How the container is seen to end is open: it may be started once more before the runtime has
+	// The container's end may show in two ways: it may be started once more before the runtime has
 	// noticed that its sandbox is gone.
 	t.Run("killed sandbox", func(t *testing.T) {
 		f.create(hello("orphan"))
@@ -338,17 +339,16 @@ func TestFeatures(t *testing.T) {
 	})
 }
 
-// groupOf is where the pod's processes are accounted; each container's is below it, named by its
-// id.
+// groupOf is the cgroup of the pod; each container's is below it, named by its ID.
 func (f *fixture) groupOf(pod *v1.Pod) string {
 	return "/sys/fs/cgroup/memory" + f.cgroup + "/kubepods/besteffort/pod" + string(pod.UID)
 }
 
-// back is a pod that is ready after a restart.
+// back reports whether a pod is ready after a restart.
 func back(p *v1.Pod) bool { return ready(p) && p.Status.ContainerStatuses[0].RestartCount > 0 }
 
-// killAllIn kills whatever runs in a cgroup and below: containers and the sandbox alike. What has
-// ended meanwhile, because others were killed, is gone with its cgroup.
+// killAllIn kills all processes in a cgroup and below, of containers and of the sandbox. A cgroup
+// may be gone meanwhile because its processes ended with others.
 func killAllIn(group string) error {
 	if _, err := os.Stat(group); err != nil {
 		return err

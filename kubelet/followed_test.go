@@ -28,7 +28,8 @@ func (*waiting) Answer(pod *v1.Pod, _ bool) allocation.Answer {
 	return allocation.Answer{Pod: pod, Waiting: true}
 }
 
-// TestPodsWaitForTheNode: no pod is judged by labels and taints that this process has only guessed.
+// TestPodsWaitForTheNode: no pod is admitted by labels and taints that this process
+// has only assumed.
 func TestPodsWaitForTheNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger := slog.New(slog.DiscardHandler)

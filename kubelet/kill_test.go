@@ -22,7 +22,7 @@ import (
 	"github.com/barque/barque/kubelet/cri"
 )
 
-// The calls of the runtime that make a pod, and those that end it.
+// The runtime's calls that create a pod, and those that end it.
 var (
 	makingCalls = []string{"RunPodSandbox", "CreateContainer", "StartContainer"}
 	endingCalls = []string{"StopContainer", "StopPodSandbox", "RemovePodSandbox"}
@@ -77,12 +77,12 @@ func newKills(t *testing.T) *kills {
 	return k
 }
 
-// witness runs until it is told to end. It says in a directory of the host when it starts, and when
-// another one of the same container runs.
+// witness runs until a signal ends it. It records its starts in a directory of the host, and a
+// second process of the same container.
 const witness = `exec 9>/out/lock; flock -n 9 || echo another one runs >> /out/wrong; echo started >> /out/starts
 trap 'exit 0' TERM; while :; do sleep 0.1 9>&-; done`
 
-// life is that of one pod, in which something is killed.
+// life runs one pod, and kills a process during it.
 func (k *kills) life(name, call string, at moment, who string) {
 	ends := strings.HasPrefix(call, "Stop") || strings.HasPrefix(call, "Remove")
 	outs := []string{filepath.Join(k.dataDir, "out", name, "once"), filepath.Join(k.dataDir, "out", name, "always")}
@@ -121,7 +121,7 @@ func (k *kills) life(name, call string, at moment, who string) {
 	if once.State.Terminated != nil && (who == "kubelet" || ends) {
 		k.t.Errorf("the container that runs once has ended: %+v", once.State.Terminated)
 	}
-	if once.State.Running != nil { // it may not have come to say so yet
+	if once.State.Running != nil { // its status may be late
 		await.True(k.t, "the container that runs once has said that it runs", func() bool { return k.starts(outs[0]) > 0 })
 	}
 	if starts := k.starts(outs[0]); starts > 1 {
@@ -168,7 +168,7 @@ func (k *kills) pod(name string, outs []string) *v1.Pod {
 	return pod
 }
 
-// starts tells how often a container has started.
+// starts returns how often a container has started.
 func (k *kills) starts(out string) int {
 	raw, err := os.ReadFile(filepath.Join(out, "starts"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -177,7 +177,7 @@ func (k *kills) starts(out string) int {
 	return bytes.Count(raw, []byte("\n"))
 }
 
-// left tells what there is of a pod that is gone.
+// left returns an error for remains of a deleted pod.
 func (k *kills) left(ctx context.Context, pod *v1.Pod) error {
 	uid := string(pod.UID)
 	mounts, err := os.ReadFile("/proc/self/mountinfo")

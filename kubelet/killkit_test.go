@@ -48,7 +48,7 @@ import (
 )
 
 // A kubelet that can be killed is a process of its own. It reaches the test's API server in memory
-// over HTTP, and the runtime through a relay, which knows at which call it is.
+// over HTTP, and the runtime through a relay, which intercepts its calls.
 
 // killable is the command line of such a process: this word, and a killableConfig as JSON.
 const killable = "kubelet-that-is-killed"
@@ -176,7 +176,7 @@ func (f *fixture) killContainerd() error {
 	return nil
 }
 
-// relay hands calls of the runtime on, and does something at one of them.
+// relay passes calls to the runtime, and runs a function at one of them.
 type relay struct {
 	conn *grpc.ClientConn
 
@@ -186,13 +186,13 @@ type relay struct {
 	armed  func() bool
 }
 
-// moment is when in a call something happens.
+// moment is a point in time of a call.
 type moment int
 
 const (
-	before moment = iota // the runtime has not heard of it
-	during               // the runtime is at it
-	after                // the runtime has answered, and the kubelet has not heard of it
+	before moment = iota // the runtime has not received it
+	during               // the runtime works on it
+	after                // the runtime has answered, and the kubelet has no answer yet
 )
 
 func (m moment) String() string { return [...]string{"before", "during", "after"}[m] }
@@ -230,15 +230,15 @@ func startRelay(t *testing.T, dir, runtimeSocket string) (*relay, string) {
 	return r, "unix://" + path
 }
 
-// arm has f called once, at a moment of the next call of a method. f tells whether the caller is
-// gone.
+// arm has f called once, at a moment of the next call of a method. f reports whether the
+// caller is gone.
 func (r *relay) arm(method string, at moment, f func() bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.method, r.at, r.armed = method, at, f
 }
 
-// set returns what is to be done at a moment of a call, or nil.
+// set returns the function for a moment of a call, or nil.
 func (r *relay) set(method string, at moment) func() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -261,7 +261,7 @@ func (r *relay) handle(_ any, in grpc.ServerStream) error {
 		<-in.Context().Done()
 		return status.FromContextError(in.Context().Err()).Err()
 	}
-	// A call that the runtime has heard goes on without who asked, as it does when that dies.
+	// The runtime goes on with a call that it has received when the caller dies.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(in.Context()))
 	defer cancel()
 	if md, ok := metadata.FromIncomingContext(in.Context()); ok {
@@ -297,10 +297,10 @@ func (r *relay) handle(_ any, in grpc.ServerStream) error {
 	}
 }
 
-// kindOf are the kinds of what a kubelet lists.
+// kindOf has the kinds of the resources that a kubelet lists.
 var kindOf = map[string]string{"pods": "Pod", "nodes": "Node", "csidrivers": "CSIDriver", "resourceslices": "ResourceSlice"}
 
-// serveAPI serves what is in memory over HTTP: as much of an API server as a kubelet needs.
+// serveAPI serves the objects in memory over HTTP: as much of an API server as a kubelet needs.
 func serveAPI(t *testing.T, api *fake.Clientset) (url string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -333,7 +333,7 @@ func serveAPI(t *testing.T, api *fake.Clientset) (url string) {
 	return server.URL
 }
 
-// query is what a request is about.
+// query is a parsed request.
 type query struct {
 	version                            schema.GroupVersion
 	resource, namespace, name, subpart string
@@ -371,7 +371,7 @@ func (q query) list(api *fake.Clientset) (kruntime.Object, error) {
 	return api.Invokes(clienttesting.NewListActionWithOptions(q.group(), q.version.WithKind(kind), q.namespace, metav1.ListOptions{}), list)
 }
 
-// do does anything but a watch.
+// do serves all requests but watches.
 func (q query) do(api *fake.Clientset, r *http.Request) (kruntime.Object, error) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -409,10 +409,10 @@ func (q query) do(api *fake.Clientset, r *http.Request) (kruntime.Object, error)
 	return nil, apierrors.NewMethodNotSupported(q.group().GroupResource(), r.Method)
 }
 
-// watch tells of what is there first, so that nothing is missed between a list and a watch.
+// watch sends the existing objects first, so that nothing is missed between a list and a watch.
 func (q query) watch(ctx context.Context, api *fake.Clientset, w http.ResponseWriter, r *http.Request) error {
 	if r.URL.Query().Get("sendInitialEvents") != "" {
-		return apierrors.NewInvalid(q.version.WithKind(kindOf[q.resource]).GroupKind(), "", nil) // the client lists then
+		return apierrors.NewInvalid(q.version.WithKind(kindOf[q.resource]).GroupKind(), "", nil) // the client lists instead
 	}
 	follow, err := api.InvokesWatch(clienttesting.NewWatchActionWithOptions(q.group(), q.namespace, metav1.ListOptions{}))
 	if err != nil {
@@ -453,7 +453,7 @@ func (q query) watch(ctx context.Context, api *fake.Clientset, w http.ResponseWr
 			return nil
 		case e, ok := <-follow.ResultChan():
 			if !ok || tell(e) != nil {
-				return nil // the client asks anew
+				return nil // the client starts a new watch
 			}
 		}
 	}

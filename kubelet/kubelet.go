@@ -2,8 +2,8 @@
 //
 // It wires the node's rooms together: pods (the workers), cri (the runtime), volumes, probes,
 // images, cgroups, status, node (registration) and server (port 10250). It sees the cluster only
-// through the client it is given. Several kubelets may run on one machine, each with its own
-// directories, cgroup root and addresses.
+// through its client. Several kubelets may run on one machine, each with its own directories,
+// cgroup root and addresses.
 //
 // Invariant: ending a kubelet ends no pod. One that starts adopts what runs.
 //
@@ -73,34 +73,34 @@ import (
 	"github.com/barque/barque/kubelet/volumes"
 )
 
-// Config is all that a kubelet needs to know.
+// Config configures a kubelet.
 type Config struct {
 	NodeName string
 	Hostname string       // the node's name unless given
 	NodeIPs  []netip.Addr // the first one is the node's primary address
-	// NodeExternalIPs are shown in the Node object.
+	// NodeExternalIPs are the external addresses in the Node object.
 	NodeExternalIPs []netip.Addr
 	ProviderID      string
 	Labels          map[string]string
-	Taints          []v1.Taint // put on the node when it is first registered
+	Taints          []v1.Taint // set at the first registration of the node
 	Version         string     // as Kubernetes counts, such as v1.37.2+barque
 
 	Client kubernetes.Interface // as system:node:<NodeName>
-	// Services and ServicesSynced tell containers of the services there are. They may be nil.
+	// Services lists the services for the environment of containers. Both may be nil.
 	Services       corelisters.ServiceLister
 	ServicesSynced cache.InformerSynced
-	// Pods holds the pods that are bound to this node; the API server shows a node no others. Who
-	// gives it starts it, and may share it.
+	// Pods holds the pods that are bound to this node; the API server shows a node no others. The
+	// caller starts it, and may share it.
 	Pods cache.SharedIndexInformer
 
-	// Network is told of the addresses of pods before their containers run. It may be nil.
+	// Network gets the addresses of pods before their containers run. It may be nil.
 	Network pods.Network
 
-	// RuntimeEndpoint is the runtime's CRI socket, unix:///path. RuntimeName is what container IDs
-	// begin with; containerd when empty.
+	// RuntimeEndpoint is the runtime's CRI socket, unix:///path. RuntimeName is the prefix of
+	// container IDs; containerd when empty.
 	RuntimeEndpoint string
 	RuntimeName     string
-	// ImportImages puts the images of a tar into the runtime; nil when the runtime is not the
+	// ImportImages imports the images of a tar into the runtime; nil when the runtime is not the
 	// node's own.
 	ImportImages func(ctx context.Context, tar io.Reader) ([]string, error)
 	// Exits has records of how containers ended, for ends that the runtime has lost; none when
@@ -120,41 +120,42 @@ type Config struct {
 	ClusterDomain string
 	ResolvConf    string // /etc/resolv.conf unless given
 
-	// ServerAddress is where the node's own server listens, host:port; ServerTLS is its certificate
-	// and, as ClientCAs, the cluster's CA (see server.Config). Without an address there is no
-	// server.
+	// ServerAddress is the address, host:port, of the node's own server; ServerTLS has its
+	// certificate and, as ClientCAs, the cluster's CA (see server.Config). Without an address there
+	// is no server.
 	ServerAddress string
 	ServerTLS     *tls.Config
 	ServerLimits  connlimit.Limits // of its clients without credentials
-	// Revoked returns the reason why a genuine client certificate counts no more there, or nil.
+	// Revoked returns the reason why a genuine client certificate is not accepted, or nil.
 	// RevokedChanged return channels that are closed when that may have changed.
 	Revoked        func(leaf *x509.Certificate) error
 	RevokedChanged []func() <-chan struct{}
 
-	// Settings are what users may choose; the defaults when nil. They are complete and valid.
+	// Settings are the user's configuration; the defaults when nil. They are complete and valid.
 	Settings *config.Configuration
 
-	// SchedulingDelay is how late processes of this machine are scheduled, by which the starts of
-	// pods are paced. They are not when it is nil.
+	// SchedulingDelay is the scheduling latency of this machine's processes, by which the starts of
+	// pods are paced. Without it they are not paced.
 	SchedulingDelay func() time.Duration
 
-	// Logind connects to what tells of the machine's shutdown; to systemd's over the system's D-Bus
-	// when nil.
+	// Logind connects to the source of shutdown signals; to systemd's logind over the system's
+	// D-Bus when nil.
 	Logind func(context.Context) (shutdown.Logind, error)
 
-	// Found is told what the node finds wrong with itself, each time that it has looked: every ten
-	// seconds, and more often while it is not ready. It may be nil.
+	// Found is called with the node's faults after each check: every ten seconds, and more often
+	// while the node is not ready. It may be nil.
 	Found func(Ills)
-	// Moved is told of other internal addresses than the Node object had. It may be nil.
+	// Moved is called when the internal addresses differ from those of the Node object. It
+	// may be nil.
 	Moved func(before, now []string)
 
-	// Collectors are other parts' metrics of this node, which its server shows beside its own.
+	// Collectors are other components' metrics of this node, which its server shows beside its own.
 	Collectors []prometheus.Collector
 
 	Logger *slog.Logger
 }
 
-// Ills are what a node finds wrong with itself.
+// Ills are the faults that a node finds with itself.
 type Ills = node.Ills
 
 // Kubelet is one node's agent.
@@ -249,7 +250,7 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// assemble makes the parts and ties them together.
+// assemble makes the components and connects them.
 func (k *Kubelet) assemble(machine node.Machine) error {
 	c := &k.config
 	set := c.Settings
@@ -325,7 +326,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	if err != nil {
 		return err
 	}
-	// Drivers keep the sockets of their services in a directory beside.
+	// Drivers keep their sockets in a directory beside it.
 	if err := os.MkdirAll(filepath.Join(c.RootDir, "plugins"), 0o750); err != nil {
 		return fmt.Errorf("make the directory of plugins: %w", err)
 	}
@@ -411,7 +412,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	return err
 }
 
-// endedPods are the node's pods while the machine goes down.
+// endedPods are the pods of the node during a shutdown.
 type endedPods struct{ *pods.Manager }
 
 // End implements shutdown.Pods.
@@ -423,7 +424,7 @@ func (e endedPods) End(uid types.UID, within time.Duration) {
 // Registered is closed once the API server has the Node.
 func (k *Kubelet) Registered() <-chan struct{} { return k.registered }
 
-// released tells whether the API server knows which volumes the node is rid of.
+// released reports whether the API server knows which volumes the node is rid of.
 func (k *Kubelet) released() bool {
 	node := k.own.Load()
 	inUse, known := k.drivers.InUse()
@@ -444,7 +445,7 @@ func (k *Kubelet) localVolumes() (*volumes.Local, error) {
 	return volumes.NewLocal(k.config.VolumesDir, localvolumes.NewRecord(k.config.Client, k.config.Logger))
 }
 
-// port is the one that the node tells others to reach its server at.
+// port returns the port of the node's server that the Node object announces.
 func (c *Config) port() (int32, error) {
 	if c.ServerAddress == "" {
 		return 0, nil
@@ -468,23 +469,23 @@ func texts(addrs []netip.Addr) []string {
 	return list
 }
 
-// host is what matters of this machine for which pods it takes.
+// host returns the properties of this machine for the admission of pods.
 func (k *Kubelet) host() admission.Input {
 	return admission.Input{UnsafeSysctls: k.config.Settings.AllowedUnsafeSysctls, AppArmor: k.appArmor, Pressure: k.short(), ShuttingDown: k.shutdown.Begun()}
 }
 
-// short is what the node is short of.
+// short returns the pressure conditions of the node.
 func (k *Kubelet) short() []v1.NodeConditionType { return k.eviction.Conditions() }
 
-// preemptionGrace is how long a pod has to end that makes room for a critical one.
+// preemptionGrace is the grace period of a pod that makes room for a critical one.
 const preemptionGrace = 30 * time.Second
 
-// free removes what nobody uses.
+// free removes dead containers and unused images.
 func (k *Kubelet) free(ctx context.Context) error {
 	return errors.Join(k.pods.RemoveDead(ctx), k.garbage.RemoveUnused(ctx))
 }
 
-// services lists what the pods of a namespace are told of.
+// services lists the services for the environment of a namespace's pods.
 func (k *Kubelet) services(namespace string) []*v1.Service {
 	if k.config.Services == nil {
 		return nil
@@ -593,12 +594,12 @@ func (k *Kubelet) watchNode(ctx context.Context) error {
 	return nil
 }
 
-// servicesPatience bounds the wait for the first list of services: a container that starts without
-// the variables of some is better than none.
+// servicesPatience bounds the wait for the first list of services. A container that starts without
+// the variables of some services is better than none.
 const servicesPatience = 10 * time.Second
 
-// manifestsPatience bounds the wait for the API server's mirrors of static pods, which tell what
-// they have been through. Static pods run without an API server, too.
+// manifestsPatience bounds the wait for the API server's mirrors of static pods, which have their
+// earlier status. Static pods run without an API server, too.
 const manifestsPatience = 10 * time.Second
 
 // watchManifests runs the static pods.
@@ -618,8 +619,8 @@ func (k *Kubelet) watchManifests(ctx context.Context) error {
 	return k.static.Run(ctx)
 }
 
-// followed tells the pods that all those of the API server are known, once the labels and taints
-// are known by which new ones are decided about; then that those of files are, too.
+// followed reports to the pods' manager that all pods of the API server are known, once the labels
+// and taints are known by which new pods are decided; then the same for pods of manifests.
 func (k *Kubelet) followed(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -669,7 +670,7 @@ func (k *Kubelet) watchPods(ctx context.Context) error {
 	}
 	registration, err := k.config.Pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: update,
-		// A pod may have been deleted and made anew under its name while no one looked.
+		// A pod may have been deleted and created again under its name between two events.
 		UpdateFunc: func(old, obj any) {
 			if was, ok := mine(old); ok && was.UID != obj.(*v1.Pod).UID {
 				remove(was)
@@ -684,12 +685,12 @@ func (k *Kubelet) watchPods(ctx context.Context) error {
 	})
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil // whose informer it is may have ended it first
+			return nil // the informer's owner may have ended it first
 		}
 		return fmt.Errorf("watch pods: %w", err)
 	}
 	defer func() { _ = k.config.Pods.RemoveEventHandler(registration) }() // fails only for another informer's
-	// It has synced when every pod of the first list has been handed on.
+	// It has synced when every pod of the first list was handled.
 	if cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
 		k.mirrors.Synced()
 		close(k.listed)

@@ -32,7 +32,8 @@ import (
 )
 
 // These tests run a kubelet over a real containerd, runc and network, in namespaces of their own,
-// and an API server in memory. The test binary plays containerd and the body of the test, too.
+// and an API server in memory. The test binary also serves as containerd and as the body
+// of the test.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == killable {
 		if err := runKillable(os.Args[2]); err != nil {
@@ -52,7 +53,7 @@ func TestMain(m *testing.M) {
 }
 
 // inNamespaces runs the calling test again in a process with its own network and mount namespaces;
-// true in that.
+// it returns true in that process.
 func inNamespaces(t *testing.T) bool {
 	t.Helper()
 	const untested = "the kubelet on a real containerd"
@@ -86,7 +87,7 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	f := &fixture{t: t, dataDir: dataDir, cgroup: "/barque/" + filepath.Base(dataDir), api: fake.NewClientset(), settings: config.Default()}
-	// How full the machine's disk is must neither refuse pods nor cost images.
+	// The machine's full disk must neither refuse pods nor remove images.
 	f.settings.EvictionHard = map[string]string{"memory.available": "100Mi"}
 	f.settings.ImageGCHighThresholdPercent = new(int32(100))
 	t.Cleanup(func() {
@@ -246,7 +247,7 @@ func ready(p *v1.Pod) bool {
 	return false
 }
 
-// deletePod does what an API server does on a graceful deletion.
+// deletePod changes a pod as an API server does on a graceful deletion.
 func (f *fixture) deletePod(name string, grace int64) {
 	pod := f.get(name).DeepCopy()
 	now := metav1.NewTime(time.Now().Add(time.Duration(grace) * time.Second))

@@ -12,10 +12,10 @@ import (
 	"github.com/barque/barque/internal/await"
 )
 
-// TestRestartMidway restarts the kubelet and containerd in the middle of what they do for pods. A
-// deletion goes on: the hook is run to its end, as in upstream's kubelet once more from its
-// beginning, and the container is asked to end after it. A pod that was Ready stays Ready, and its
-// startup probe, which it has passed, is not asked again.
+// TestRestartMidway restarts the kubelet and containerd in the middle of their work for pods. A
+// deletion goes on: as in upstream's kubelet, the preStop hook runs again from its beginning, and
+// the container is stopped after it. A pod that was Ready stays Ready, and its startup probe, which
+// it has passed, is not run again.
 func TestRestartMidway(t *testing.T) {
 	if !inNamespaces(t) {
 		return

@@ -20,7 +20,8 @@ func sized(cpu, memory string) v1.ResourceRequirements {
 	return v1.ResourceRequirements{Requests: list, Limits: list.DeepCopy()}
 }
 
-// TestResources resizes a running container, refuses what does not fit, and runs a static pod.
+// TestResources resizes a running container, refuses a resize that does not fit, and runs
+// a static pod.
 func TestResources(t *testing.T) {
 	if !inNamespaces(t) {
 		return

@@ -17,7 +17,7 @@ import (
 	"github.com/barque/barque/kubelet/shutdown"
 )
 
-// login is a logind that says what it is told to say.
+// login is a logind that a test controls.
 type login struct {
 	mu        sync.Mutex
 	preparing bool
@@ -62,7 +62,7 @@ func (l *login) prepare() {
 	l.hints <- struct{}{}
 }
 
-// TestShutdown: when the machine goes down, the node ends its pods by priority, takes no more of
+// TestShutdown: when the machine goes down, the node ends its pods by priority, admits no more of
 // them and only then lets the machine go. After the next start it is ready again.
 func TestShutdown(t *testing.T) {
 	if !inNamespaces(t) {

@@ -84,7 +84,7 @@ func (a *authority) pool() *x509.CertPool {
 	return pool
 }
 
-// serverTLS is what a node's server is given.
+// serverTLS is the configuration of a node's server.
 func (a *authority) serverTLS(t *testing.T) *tls.Config {
 	t.Helper()
 	cert, err := tls.X509KeyPair(a.issue(t, "system:node:n1", "system:nodes"))
@@ -94,7 +94,7 @@ func (a *authority) serverTLS(t *testing.T) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: a.pool()}
 }
 
-// client is how the API server comes to a node.
+// client is the API server's configuration for a node.
 func (a *authority) client(t *testing.T) *rest.Config {
 	t.Helper()
 	cert, key := a.issue(t, kubeletapi.ClientUser, kubeletapi.ClientGroup)
@@ -241,7 +241,7 @@ func TestNodeServer(t *testing.T) {
 		if code, body := get("/pods"); code != 200 || json.Unmarshal([]byte(body), &list) != nil || len(list.Items) != 2 || list.Items[0].Status.Phase != v1.PodRunning {
 			t.Errorf("%d %s", code, body)
 		}
-		// The runtime measures by intervals; it takes one until there is something to tell.
+		// The runtime measures by intervals; the first figures take one interval.
 		measured := func(p stats.PodStats) bool {
 			return p.Memory != nil && len(p.Containers) == 1 && p.Containers[0].CPU != nil
 		}

@@ -16,8 +16,9 @@ import (
 	"github.com/barque/barque/kubelet/cri"
 )
 
-// TestStuckTask: containerd keeps the task of a container whose start ended at the wrong moment.
-// It refuses to remove the container then. It is removed all the same, and so is its sandbox.
+// TestStuckTask: containerd keeps the task of a container whose start was cancelled at a certain
+// moment, and refuses to remove the container then. The container and its sandbox are removed all
+// the same.
 func TestStuckTask(t *testing.T) {
 	if !inNamespaces(t) {
 		return

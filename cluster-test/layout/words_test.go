@@ -33,7 +33,7 @@ var wordCeilings = map[string]wordCeiling{
 	"edge":          plain,
 	"examples":      plain,
 	"internal":      plain,
-	"kubelet":       {pronouns: 13, tells: 8},
+	"kubelet":       plain,
 	"membership":    {pronouns: 5, tells: 4},
 	"network":       plain,
 	"pki":           plain,

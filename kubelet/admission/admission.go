@@ -1,11 +1,11 @@
 // Package admission decides whether a node takes a pod that is bound to it.
 //
 // The scheduler has checked most of it. The node checks again: pods may name a node themselves, two
-// schedulers may have chosen at once, and sysctls and AppArmor are the node's own matter. Check is
-// a pure function. Reasons and messages are those of every Kubernetes node: users grep for them.
+// schedulers may have bound pods at once, and only the node knows its sysctls and AppArmor. Check
+// is a pure function. Reasons and messages are upstream's, because users grep for them.
 //
-// It keeps no pods and ends none: package allocation knows what each pod has, package pods ends
-// what is refused.
+// It keeps no pods and ends none: package allocation keeps the resources of each pod, and package
+// pods ends refused pods.
 package admission
 
 import (
@@ -30,18 +30,18 @@ type Refusal struct {
 	ByNode bool
 }
 
-// Input is all that a decision depends on.
+// Input is the input of a decision.
 type Input struct {
-	// Pod has, in its spec, the resources that it is to get.
+	// Pod has in its spec the resources that it would get.
 	Pod *v1.Pod
-	// Others are the pods that the node has taken and that hold something, with the resources that
-	// they were given in their specs.
+	// Others are the admitted pods that still hold resources, with their allocations
+	// in their specs.
 	Others []*v1.Pod
 	Node   *v1.Node
 	// UnsafeSysctls are the sysctls, or prefixes of them that end in *, that pods may set besides
 	// the safe ones.
 	UnsafeSysctls []string
-	// AppArmor tells whether the host can confine containers with it.
+	// AppArmor is set when the host can confine containers with AppArmor.
 	AppArmor bool
 	// Pressure holds the node's conditions under which it takes no more pods.
 	Pressure []v1.NodeConditionType
@@ -61,14 +61,14 @@ func Check(in Input) *Refusal {
 	return nil
 }
 
-// IsStatic tells whether a pod comes from a file of the node.
+// IsStatic reports whether a pod comes from a manifest of the node.
 func IsStatic(pod *v1.Pod) bool {
 	source, ok := pod.Annotations["kubernetes.io/config.source"]
 	return ok && source != "api"
 }
 
-// IsCritical tells whether the node must run a pod even when it is short of something: static and
-// mirror pods, and those of the system's priority.
+// IsCritical reports whether the node must run a pod even when it is short of resources: static and
+// mirror pods, and pods with a system priority.
 func IsCritical(pod *v1.Pod) bool {
 	if _, mirror := pod.Annotations[v1.MirrorPodAnnotationKey]; mirror || IsStatic(pod) {
 		return true
@@ -79,8 +79,8 @@ func IsCritical(pod *v1.Pod) bool {
 // systemCriticalPriority is the lowest priority of the classes system-*-critical.
 const systemCriticalPriority = 2000000000
 
-// underPressure keeps pods off a node that is short of something. Short of memory, it still takes
-// those that asked for some.
+// underPressure refuses pods while the node is short of a resource. Short of memory only, it still
+// admits pods that tolerate that, and pods with a request or a limit.
 func underPressure(in *Input) *Refusal {
 	if len(in.Pressure) == 0 || IsCritical(in.Pod) {
 		return nil
@@ -95,7 +95,7 @@ func underPressure(in *Input) *Refusal {
 	return &Refusal{Reason: "Evicted", Message: fmt.Sprintf("The node had condition: %v. ", in.Pressure)}
 }
 
-// bestEffort tells whether no container of a pod asks for or limits CPU or memory.
+// bestEffort reports whether no container of a pod has a request or a limit of CPU or memory.
 func bestEffort(pod *v1.Pod) bool {
 	lists := []v1.ResourceList{}
 	if r := pod.Spec.Resources; r != nil {
@@ -130,7 +130,7 @@ func systems(in *Input) *Refusal {
 	return nil
 }
 
-// appArmor refuses a confinement that the host cannot give.
+// appArmor refuses a profile that the host cannot apply.
 func appArmor(in *Input) *Refusal {
 	if in.AppArmor || !wantsAppArmor(in.Pod) {
 		return nil
@@ -153,7 +153,7 @@ func wantsAppArmor(pod *v1.Pod) bool {
 	return false
 }
 
-// Fit checks the resources alone: what the pod asks for against what the others leave.
+// Fit compares the pod's requests with the resources that the other pods leave.
 func Fit(in *Input) *Refusal {
 	free := in.Node.Status.Allocatable
 	if limit, ok := free[v1.ResourcePods]; ok && int64(len(in.Others))+1 > limit.Value() {
@@ -171,7 +171,7 @@ func Fit(in *Input) *Refusal {
 	for _, name := range ordered(wanted) {
 		capacity, known := free[name]
 		if !known && !native(name) {
-			continue // an extended resource that the node does not count
+			continue // an extended resource that the node does not advertise
 		}
 		want, have, all := amount(name, wanted), amount(name, used), amount(name, v1.ResourceList{name: capacity})
 		if want > 0 && want > all-have {
@@ -181,9 +181,8 @@ func Fit(in *Input) *Refusal {
 	return nil
 }
 
-// withoutClaimed leaves out the extended resources that a pod has by a ResourceClaim: a DeviceClass
-// stands for them, and the scheduler has chosen the devices. What device plugins bring to the node
-// is not touched by them.
+// withoutClaimed removes the extended resources that a pod has by a ResourceClaim. A DeviceClass
+// stands for them, and the scheduler has chosen the devices. Resources of device plugins stay.
 func withoutClaimed(pod *v1.Pod, list v1.ResourceList) v1.ResourceList {
 	if claimed := pod.Status.ExtendedResourceClaimStatus; claimed != nil {
 		for i := range claimed.RequestMappings {
@@ -193,13 +192,13 @@ func withoutClaimed(pod *v1.Pod, list v1.ResourceList) v1.ResourceList {
 	return list
 }
 
-// Requests is what a pod asks for by its spec.
+// Requests returns the requests of a pod's spec.
 func Requests(pod *v1.Pod) v1.ResourceList {
 	return resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 }
 
-// Held is what a pod takes of the node: the most of what it was given and of what its containers
-// still have, which is more while a resize down is under way.
+// Held returns the resources that a pod takes of the node: the larger of its allocation and its
+// containers' actual resources, which are larger during a resize down.
 func Held(pod *v1.Pod) v1.ResourceList {
 	return resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{
 		UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true})
@@ -223,7 +222,7 @@ func native(name v1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
 }
 
-// amount is how much there is of a resource: thousandths of CPUs, and whole units of all others.
+// amount returns the amount of a resource: thousandths of CPUs, and whole units of all others.
 func amount(name v1.ResourceName, list v1.ResourceList) int64 {
 	q := list[name]
 	if name == v1.ResourceCPU {
@@ -273,7 +272,7 @@ func taints(in *Input) *Refusal {
 	return nil
 }
 
-// ports refuses a pod whose ports on the host another one has.
+// ports refuses a pod with a host port that another pod has.
 func ports(in *Input) *Refusal {
 	taken := []v1.ContainerPort{}
 	for _, other := range in.Others {

@@ -136,7 +136,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A resize down holds what it gives back until the containers have given it.
+// A resize down holds the resources until the containers have released them.
 func TestHeld(t *testing.T) {
 	pod := podOf("1", "1Gi")
 	pod.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", Resources: &v1.ResourceRequirements{

@@ -7,9 +7,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Victims are pods whose end makes room for a critical pod that Fit refuses: those of the lowest
-// priority, and no more than it takes. Critical pods are none, nor are pods that matter more than
-// the critical one. It is empty when all of them together would not make room.
+// Victims returns pods whose end makes room for a critical pod that Fit refuses: those of the
+// lowest priority, and no more than necessary. Critical pods are never among them, nor are pods of
+// the same or a higher priority. It is empty when all of them together would not make room.
 func Victims(in Input) []*v1.Pod {
 	if !IsCritical(in.Pod) || Fit(&in) == nil {
 		return nil
@@ -37,7 +37,7 @@ func Victims(in Input) []*v1.Pod {
 	if !fitsWithout(victims) {
 		return nil
 	}
-	// Those that matter most may stay if the others suffice.
+	// Pods of a higher priority may stay if the others suffice.
 	for i := len(victims) - 1; i >= 0; i-- {
 		if fewer := slices.Delete(slices.Clone(victims), i, i+1); fitsWithout(fewer) {
 			victims = fewer
@@ -53,7 +53,7 @@ func priority(pod *v1.Pod) int32 {
 	return *pod.Spec.Priority
 }
 
-// class orders pods by how much of their resources was promised to them.
+// class orders pods by their QoS class.
 func class(pod *v1.Pod) int {
 	switch pod.Status.QOSClass {
 	case v1.PodQOSGuaranteed:

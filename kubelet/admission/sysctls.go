@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// safeSysctls are those that a pod may set: they are its own and cost other pods nothing.
+// safeSysctls are those that a pod may set: they are namespaced and cost other pods nothing.
 var safeSysctls = [...]string{
 	"kernel.shm_rmid_forced",
 	"net.ipv4.ip_local_port_range",
@@ -24,13 +24,12 @@ var safeSysctls = [...]string{
 	"net.ipv4.tcp_wmem",
 }
 
-// namespaced tells for each group of sysctls that the kernel keeps apart in which namespace it is.
+// namespaced maps prefixes of sysctls to the namespace in which the kernel keeps them.
 var namespaced = [...]struct{ prefix, namespace string }{
 	{"kernel.sem", "ipc"}, {"kernel.shm", "ipc"}, {"kernel.msg", "ipc"}, {"fs.mqueue.", "ipc"}, {"net.", "net"},
 }
 
-// namespaceOf is the namespace that a sysctl, or a prefix of some, belongs to; none for the host's
-// own.
+// namespaceOf returns the namespace of a sysctl, or of a prefix; "" for the host's own.
 func namespaceOf(name string) string {
 	for _, group := range namespaced {
 		if name == group.prefix || strings.HasPrefix(name, group.prefix) {

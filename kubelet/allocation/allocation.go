@@ -1,12 +1,12 @@
-// Package allocation keeps which resources each pod of the node was given.
+// Package allocation keeps the resources that each pod of the node was allocated.
 //
-// A pod is given what its spec asks for when the node takes it. A later change of the spec (a
-// resize) is given only when it fits beside all other pods; until then the pod keeps what it has.
-// What was given is on disk before anything is done with it, so that a kubelet that starts again
-// neither refuses a pod that runs nor actuates a resize that does not fit. It decides about new
-// pods and about resizes only when all pods of the node are known.
+// A pod is allocated the resources of its spec when the node admits it. A later change of the spec
+// (a resize) is allocated only when it fits beside all other pods; until then the pod keeps its
+// allocation. An allocation is on disk before it is used, so that a restarted kubelet neither
+// refuses a running pod nor actuates a resize that does not fit. New pods and resizes are decided
+// only when all pods of the node are known.
 //
-// Decisions are those of package admission. Actuating is the pods' own workers' part.
+// Package admission decides. The workers of pods actuate.
 package allocation
 
 import (
@@ -29,49 +29,48 @@ import (
 	"github.com/barque/barque/kubelet/admission"
 )
 
-// Given are the resources that a pod was given.
+// Given has the allocated resources of a pod.
 type Given struct {
 	Pod        *v1.ResourceRequirements           `json:"pod,omitempty"`
 	Containers map[string]v1.ResourceRequirements `json:"containers,omitempty"`
-	// Generation is that of the spec which asked for them.
+	// Generation is that of the spec with these resources.
 	Generation int64 `json:"generation,omitempty"`
-	// Resized is set once a resize was given.
+	// Resized is set once a resize was allocated.
 	Resized bool `json:"resized,omitempty"`
 }
 
-// Pending is why a pod has not been given what its spec asks for.
+// Pending is the reason why a pod's resize is not allocated.
 type Pending struct {
 	Reason  string // Deferred or Infeasible
 	Message string
 }
 
-// Answer is what is to be done about a pod.
+// Answer is the decision about a pod.
 type Answer struct {
-	// Pod is the pod with the resources that it was given.
+	// Pod is the pod with its allocated resources.
 	Pod *v1.Pod
 	// Refused is set when the node does not take the pod.
 	Refused *admission.Refusal
 	// Waiting is set while it cannot be decided yet: other pods of the node are not known.
 	Waiting bool
 	Pending *Pending
-	// Generation is that of the spec whose resources were given.
+	// Generation is that of the spec whose resources were allocated.
 	Generation int64
-	// Resized is set once after each resize that was given, and EverResized from the first one on,
-	// also by a process that starts later.
+	// Resized is set once after each allocated resize, and EverResized from the first one on, also
+	// by a process that starts later.
 	Resized, EverResized bool
 }
 
-// Config is what a Manager needs.
+// Config configures a Manager.
 type Config struct {
-	// File keeps what was given. Its directory exists.
+	// File keeps the allocations. Its directory exists.
 	File string
-	// Node is the node as far as it is known, with what of it is for pods. Newest asks the API
-	// server for it, since a watch may be late; it is nil when there is no answer. Newest may be
-	// nil itself.
+	// Node returns the known node with its allocatable resources. Newest asks the API server for
+	// it, since a watch may be late; it returns nil when there is no answer. Newest may
+	// be nil itself.
 	Node   func() *v1.Node
 	Newest func() *v1.Node
-	// Host says what of the machine and its state matters for admission; Pod, Others and Node are
-	// not read.
+	// Host returns the machine's part of the input; Pod, Others and Node are not read.
 	Host func() admission.Input
 	// Wake makes a pod be looked at again.
 	Wake func(types.UID)
@@ -93,13 +92,13 @@ type Manager struct {
 	write  func(path string, data []byte, mode os.FileMode) error
 }
 
-// holder is a pod that the node has taken.
+// holder is an admitted pod.
 type holder struct {
-	pod     *v1.Pod // as it is wanted, with its newest status
+	pod     *v1.Pod // the desired pod, with its newest status
 	pending *Pending
-	since   int64 // orders pending resizes: which began to wait first
-	resized bool  // given since the last Answer
-	deleted bool  // the API server has it no more: it is ending
+	since   int64 // orders pending resizes by when they began to wait
+	resized bool  // allocated since the last Answer
+	deleted bool  // the API server no longer has it: it is ending
 }
 
 const formatVersion = 1
@@ -109,7 +108,7 @@ type file struct {
 	Pods    map[types.UID]Given `json:"pods"`
 }
 
-// New reads what was given before.
+// New reads the saved allocations.
 func New(config Config) (*Manager, error) {
 	m := &Manager{Config: config, saved: map[types.UID]Given{}, pods: map[types.UID]*holder{}, urgent: map[types.UID]bool{}, write: atomicfile.Write}
 	raw, err := os.ReadFile(config.File)
@@ -132,8 +131,8 @@ func New(config Config) (*Manager, error) {
 	return m, nil
 }
 
-// Known tells of a pod of this node before Answer is asked about it. One that was taken before, or
-// that runs, counts from now on. It is called once for each pod.
+// Known adds a pod of this node before Answer is called for it. A pod with a saved allocation or a
+// started container counts from now on. It is called once for each pod.
 func (m *Manager) Known(pod *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -143,7 +142,7 @@ func (m *Manager) Known(pod *v1.Pod) {
 	}
 }
 
-// started tells whether containers of a pod were made, by whichever kubelet.
+// started reports whether any kubelet has created containers of a pod.
 func started(pod *v1.Pod) bool {
 	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		if slices.ContainsFunc(list, func(s v1.ContainerStatus) bool { return s.ContainerID != "" }) {
@@ -153,9 +152,9 @@ func started(pod *v1.Pod) bool {
 	return false
 }
 
-// Synced tells that Known was called with all pods of the node. What was given to others is
-// forgotten: they were deleted while the kubelet was down. Resizes are decided from now on, when
-// Answer is asked again.
+// Synced ends the calls of Known: all pods of the node are known. Allocations of other pods are
+// forgotten, because those pods were deleted while the kubelet was down. Resizes are decided from
+// now on, by the next Answer.
 func (m *Manager) Synced() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -171,22 +170,21 @@ func (m *Manager) Synced() {
 	}
 }
 
-// Answer says with which resources a pod is to run, if at all. A pod of which something runs was
-// taken before. It may wait for the API server.
+// Answer decides whether a pod may run and with which resources. A pod that runs was admitted
+// before. It may wait for the API server.
 func (m *Manager) Answer(pod *v1.Pod, runs bool) Answer {
 	a := m.decide(pod, runs, m.Node())
 	if a.Refused == nil || !a.Refused.ByNode || m.Newest == nil || admission.IsStatic(pod) {
 		return a
 	}
-	// Labels and taints that let the scheduler choose this node may be younger than what is known
-	// here.
+	// Labels and taints that let the scheduler choose this node may be newer than the cached node.
 	if node := m.Newest(); node != nil {
 		return m.decide(pod, runs, node)
 	}
 	return a
 }
 
-// decide is Answer by the labels and taints of one Node.
+// decide is Answer with the labels and taints of one Node.
 func (m *Manager) decide(pod *v1.Pod, runs bool, node *v1.Node) Answer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -244,7 +242,7 @@ func (m *Manager) answer(h *holder) Answer {
 	return a
 }
 
-// Get returns a pod with the resources that it was given. Nothing is decided.
+// Get returns a pod with its allocated resources. It decides nothing.
 func (m *Manager) Get(pod *v1.Pod) *v1.Pod {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -254,8 +252,8 @@ func (m *Manager) Get(pod *v1.Pod) *v1.Pod {
 	return pod
 }
 
-// Deleted tells that the API server has a pod no more. The scheduler counts it no more, so that
-// others come for what it holds. They wait for Release.
+// Deleted marks a pod that the API server no longer has. The scheduler no longer counts it, so that
+// new pods arrive for its resources. They wait for Release.
 func (m *Manager) Deleted(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -264,13 +262,13 @@ func (m *Manager) Deleted(uid types.UID) {
 	}
 }
 
-// fitsLater tells whether nothing but pods that are ending keeps a pod from the node.
+// fitsLater reports whether only ending pods keep a pod from the node.
 func (m *Manager) fitsLater(in admission.Input) bool {
 	in.Others = slices.DeleteFunc(slices.Clone(in.Others), func(other *v1.Pod) bool { return m.pods[other.UID].deleted })
 	return admission.Check(in) == nil
 }
 
-// Release tells that nothing of a pod runs any more: others may have what it held.
+// Release frees the resources of a pod of which nothing runs any more.
 func (m *Manager) Release(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -291,8 +289,8 @@ func (m *Manager) Release(uid types.UID) {
 	}
 }
 
-// Shrunk tells that a pod has really given back what a resize took from it. Its status says so; the
-// API server's may be late.
+// Shrunk takes the pod's own status after its containers have released the resources of a resize
+// down. The API server's status may be late.
 func (m *Manager) Shrunk(uid types.UID, status v1.PodStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -340,13 +338,13 @@ func priority(pod *v1.Pod) int32 {
 	return *pod.Spec.Priority
 }
 
-// grows tells whether a pod asks for more than it was given.
+// grows reports whether a pod requests more than its allocation.
 func (m *Manager) grows(h *holder) bool {
 	had, want := admission.Requests(with(h.pod, m.saved[h.pod.UID])), admission.Requests(h.pod)
 	return want.Cpu().Cmp(*had.Cpu()) > 0 || want.Memory().Cmp(*had.Memory()) > 0
 }
 
-// resize gives a pod what its spec asks for, if that can be had, and notes why not else.
+// resize allocates the resources of a pod's spec if they fit, and notes the obstacle otherwise.
 func (m *Manager) resize(h *holder) {
 	given, wanted := m.saved[h.pod.UID], asked(h.pod)
 	if same(given, wanted) {
@@ -354,8 +352,8 @@ func (m *Manager) resize(h *holder) {
 		return
 	}
 	if !m.synced {
-		// A pod that is not known yet may hold what this one asks for. Synced is the time to
-		// decide.
+		// A pod that is not known yet may hold the resources that this one wants. Synced is the
+		// time to decide.
 		h.pending = toldPending(h.pod)
 		return
 	}
@@ -364,7 +362,7 @@ func (m *Manager) resize(h *holder) {
 		wanted.Resized = true
 		m.saved[h.pod.UID] = wanted
 		if err := m.save(); err != nil {
-			// What is not on disk is not actuated: the next look tries again.
+			// A resize that is not on disk is not actuated. The next call tries again.
 			m.saved[h.pod.UID] = given
 			m.Logger.Error("cannot save what a pod is to get by its resize; trying again", "pod", h.pod.Namespace+"/"+h.pod.Name, "error", err)
 			return
@@ -386,7 +384,7 @@ func (m *Manager) latest() int64 {
 	return last
 }
 
-// obstacle is what keeps a resize from being given: for now, or for ever.
+// obstacle returns the reason against a resize, temporary or final.
 func (m *Manager) obstacle(pod *v1.Pod) *Pending {
 	in := m.input(pod)
 	want := admission.Requests(pod)
@@ -407,7 +405,7 @@ func (m *Manager) obstacle(pod *v1.Pod) *Pending {
 	return nil
 }
 
-// input gathers what a decision about a pod depends on.
+// input collects the input of a decision about a pod.
 func (m *Manager) input(pod *v1.Pod) admission.Input {
 	in := m.Host()
 	in.Pod, in.Node, in.Others = pod, m.Node(), nil
@@ -423,7 +421,7 @@ func (m *Manager) input(pod *v1.Pod) admission.Input {
 	return in
 }
 
-// asked is what a pod's spec asks for.
+// asked returns the resources of a pod's spec.
 func asked(pod *v1.Pod) Given {
 	g := Given{Pod: pod.Spec.Resources.DeepCopy(), Containers: map[string]v1.ResourceRequirements{}, Generation: pod.Generation}
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
@@ -434,8 +432,8 @@ func asked(pod *v1.Pod) Given {
 	return g
 }
 
-// told is what a pod and its containers have by its status; false when that does not tell of any
-// container.
+// told returns the resources of a pod and its containers by its status; false when the status lists
+// no container.
 func told(pod *v1.Pod) (Given, bool) {
 	g := asked(pod)
 	if has := pod.Status.Resources; has != nil && g.Pod != nil {
@@ -455,8 +453,8 @@ func told(pod *v1.Pod) (Given, bool) {
 	return g, seen > 0
 }
 
-// only has what a list has of the resources that another one names. The status of a pod has also
-// those of its containers.
+// only returns the resources of a list that names has, too. The status of a pod also has those of
+// its containers.
 func only(list, names v1.ResourceList) v1.ResourceList {
 	var named v1.ResourceList
 	for name, q := range list {
@@ -470,7 +468,7 @@ func only(list, names v1.ResourceList) v1.ResourceList {
 	return named
 }
 
-// toldPending is why a resize waits by the pod's status; nil when the status does not tell.
+// toldPending returns the pending resize that the pod's status reports, or nil.
 func toldPending(pod *v1.Pod) *Pending {
 	for i := range pod.Status.Conditions {
 		if c := &pod.Status.Conditions[i]; c.Type == v1.PodResizePending && c.Status == v1.ConditionTrue {
@@ -485,8 +483,8 @@ func same(a, b Given) bool {
 	return apiequality.Semantic.DeepEqual(a.Pod, b.Pod) && apiequality.Semantic.DeepEqual(a.Containers, b.Containers)
 }
 
-// other is a pod as it counts for others: by what it was given. Its status may still call a resize
-// infeasible that was given since, and what was given would not count then.
+// other returns a pod as it counts for other pods: by its allocation. Its status may still report a
+// resize as infeasible that was allocated since; the allocation would not count then.
 func other(pod *v1.Pod, given Given) *v1.Pod {
 	pod = with(pod, given)
 	refused := func(c v1.PodCondition) bool { return c.Type == v1.PodResizePending }
@@ -515,7 +513,7 @@ func with(pod *v1.Pod, given Given) *v1.Pod {
 	return pod
 }
 
-// save writes what was given.
+// save writes the allocations.
 func (m *Manager) save() error {
 	raw, err := json.Marshal(file{Version: formatVersion, Pods: m.saved})
 	if err != nil {

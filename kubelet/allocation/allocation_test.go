@@ -17,7 +17,7 @@ import (
 	"github.com/barque/barque/kubelet/admission"
 )
 
-// managed returns a manager of a node with 10 CPUs, and which pods it has woken.
+// managed returns a manager of a node with 10 CPUs, and a list of the woken pods.
 func managed(t *testing.T, file string) (*Manager, *[]types.UID) {
 	t.Helper()
 	woken := &[]types.UID{}
@@ -136,8 +136,7 @@ func TestResizesWaitForAllPods(t *testing.T) {
 	}
 	m.Known(a)
 	m.Synced()
-	// The pod that was deleted meanwhile holds nothing any more: its CPU is free, and a still has
-	// 4.
+	// The deleted pod holds nothing any more: its CPU is free, and a still has 4.
 	if got := m.Answer(b, true); cpus(got.Pod) != 6 || got.Pending != nil || !got.Resized {
 		t.Errorf("when all are known: %+v, %+v", got, got.Pending)
 	}
@@ -162,7 +161,7 @@ func TestUnreadableState(t *testing.T) {
 	}
 }
 
-// A pod of a kubelet that kept no allocations has what its status says.
+// A pod of a kubelet that kept no allocations has the resources of its status.
 func TestAdopted(t *testing.T) {
 	m, _ := managed(t, filepath.Join(t.TempDir(), "state"))
 	p := resized(pod("p", 2), 20)
@@ -183,8 +182,8 @@ func TestAdopted(t *testing.T) {
 	}
 }
 
-// Whatever comes in whichever order, the pods are never given more than the node has, and a resize
-// that fits is given.
+// In every order of events, the pods never get more than the node has, and a resize that
+// fits is allocated.
 func TestNeverMoreThanThereIs(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -206,7 +205,7 @@ func TestNeverMoreThanThereIs(t *testing.T) {
 				delete(pods, uid)
 			default:
 				pods[uid] = resized(p, 1+rng.IntN(12))
-				if rng.IntN(2) == 0 { // what the status says is of an earlier wish
+				if rng.IntN(2) == 0 { // the status is of an earlier spec
 					pods[uid].Status.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible}}
 					pods[uid].Status.AllocatedResources = m.Get(p).Spec.Containers[0].Resources.Requests
 				}
@@ -229,7 +228,7 @@ func TestNeverMoreThanThereIs(t *testing.T) {
 	}
 }
 
-// A critical pod waits for the end of others, and is taken then.
+// A critical pod waits for the end of others, and is admitted then.
 func TestCriticalPodsMakeRoom(t *testing.T) {
 	m, woken := managed(t, filepath.Join(t.TempDir(), "state"))
 	var ended []types.UID
@@ -251,10 +250,9 @@ func TestCriticalPodsMakeRoom(t *testing.T) {
 	}
 }
 
-// TestNewerLabelsCount: the scheduler may know a label or a taint before this node does.
-// A pod that was deleted without a grace is gone for the scheduler, which gives its place to
-// another one at once, while its containers still end here. The other one waits, and is not
-// refused.
+// A pod that was deleted without a grace period is gone for the scheduler, which gives its place to
+// another one at once, while its containers still end here. The other one waits, and
+// is not refused.
 func TestPodsWaitForThoseThatWereDeleted(t *testing.T) {
 	m, woken := managed(t, filepath.Join(t.TempDir(), "state"))
 	m.Synced()
@@ -281,6 +279,7 @@ func TestPodsWaitForThoseThatWereDeleted(t *testing.T) {
 	}
 }
 
+// TestNewerLabelsCount: the scheduler may know a label or a taint before this node does.
 func TestNewerLabelsCount(t *testing.T) {
 	m, _ := managed(t, filepath.Join(t.TempDir(), "state"))
 	m.Synced()

@@ -1,15 +1,13 @@
-// Package bundle carries what a node needs beside the kernel inside the barque
-// binary: runc, containerd's shim, the CNI plugins, and the built-in images.
-// `make bundle` builds them from the modules in go.mod and packs them into
-// files/ (mkbundle writes, this package reads; index.json is what they agree on).
+// Package bundle carries a node's components beside the kernel inside the barque binary: runc,
+// containerd's shim, the CNI plugins, and the built-in images. `make bundle` builds them from the
+// modules in go.mod and packs them into files/ (mkbundle writes, this package reads; index.json is
+// their contract).
 //
-// Unpack puts the executables on disk. It may run while containers run
-// on the executables of an older version: a file that differs is replaced by
-// rename, so what executes keeps its inode.
+// Unpack puts the executables on disk. It may run while containers run on the executables of an
+// older version: a changed file is replaced by rename, so that a running process keeps its inode.
 //
-// A binary built without `make` compiles and runs, but has no components: every
-// use of one says so with ErrNotBundled. The package knows nothing of how the
-// components are used; that is kubelet/containerd and network.
+// A binary built without `make` compiles and runs, but has no components: every use of one fails
+// with ErrNotBundled. Packages kubelet/containerd and network use the components.
 package bundle
 
 import (
@@ -107,9 +105,8 @@ func (b *Bundle) component(name string) (format.Component, error) {
 	return format.Component{}, fmt.Errorf("%w (%s is not in it)", ErrNotBundled, name)
 }
 
-// Unpack makes dir hold the executables, each whole and as packed. What is
-// already so stays untouched. Nobody else may unpack there meanwhile: the lock
-// of a node's data directory sees to that.
+// Unpack makes dir hold the executables, each whole and as packed. A file that is already so stays
+// untouched. The lock of a node's data directory keeps other processes from unpacking there.
 func (b *Bundle) Unpack(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("unpack node components: %w", err)
@@ -127,7 +124,7 @@ func (b *Bundle) Unpack(dir string) error {
 
 func (b *Bundle) unpackOne(component format.Component, dir string) error {
 	path := filepath.Join(dir, component.Name)
-	// One that was killed in the middle of this has left a part, maybe of another version.
+	// A killed Unpack has left a part, maybe of another version.
 	if err := atomicfile.Sweep(path); err != nil {
 		return err
 	}
@@ -141,7 +138,7 @@ func (b *Bundle) unpackOne(component format.Component, dir string) error {
 	return atomicfile.Write(path, content, 0o755)
 }
 
-// matches tells whether path is an executable with the component's content.
+// matches reports whether path is an executable with the component's content.
 func matches(path string, component format.Component) (bool, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

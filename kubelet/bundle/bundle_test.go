@@ -74,7 +74,7 @@ func TestUnpack(t *testing.T) {
 		t.Errorf("mode of %s is %v", Runc, first.Mode())
 	}
 
-	// What is as it should be is not touched.
+	// A correct file is not touched.
 	if err := b.Unpack(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestUnpack(t *testing.T) {
 		t.Error("an unchanged file was replaced")
 	}
 
-	// What differs is replaced, by a new file: a running one keeps its inode.
+	// A changed file is replaced by a new file: a running process keeps its inode.
 	for name, spoil := range map[string]func() error{
 		"content": func() error { return os.WriteFile(path, []byte("Content of "+Runc), 0o755) },
 		"size":    func() error { return os.WriteFile(path, nil, 0o755) },
@@ -97,8 +97,7 @@ func TestUnpack(t *testing.T) {
 		if err := spoil(); err != nil {
 			t.Fatal(err)
 		}
-		// One that was killed in the middle leaves a part, maybe of another version of what is as
-		// it should be.
+		// A killed Unpack leaves a part, maybe of another version of a correct file.
 		for _, component := range []string{Runc, Shim} {
 			if err := os.WriteFile(filepath.Join(dir, "."+component+".12345"), []byte("content"), 0o600); err != nil {
 				t.Fatal(err)

@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// featuresLimit is how long runc may take to describe itself, on a machine that is busy.
+// featuresLimit bounds `runc features` on a busy machine.
 const featuresLimit = 10 * time.Second
 
-// features asks the built-in runc until it has answered once: it does not change in this process.
+// features asks the built-in runc until one answer: it does not change in this process.
 var features = onceAnswered{ask: askRunc}
 
-// Features returns what the built-in runc says of itself: `runc features`, in JSON.
+// Features returns the output of the built-in `runc features`, in JSON.
 func Features() ([]byte, error) { return features.get() }
 
-// onceAnswered remembers an answer, and no failure.
+// onceAnswered caches an answer, and no failure.
 type onceAnswered struct {
 	ask func(ctx context.Context) ([]byte, error)
 

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 )
 
-// TestRuncIsAskedOnce: the answer is remembered and a failure is not. A runc that hangs holds
-// nobody up for long.
+// TestRuncIsAskedOnce: the answer is remembered and a failure is not. A runc that hangs delays no
+// caller for long.
 func TestRuncIsAskedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0

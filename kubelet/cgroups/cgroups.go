@@ -6,8 +6,8 @@
 //	<root>/kubepods/burstable/pod<uid>
 //	<root>/kubepods/besteffort/pod<uid>
 //
-// The runtime puts containers below a pod's group and sets their own limits. What limits a whole
-// pod is set here. A pod's group is made before its sandbox and removed when nothing of it runs.
+// The runtime puts containers below a pod's group and sets their own limits. The limits of a whole
+// pod are set here. A pod's group is made before its sandbox and removed when nothing of it runs.
 package cgroups
 
 import (
@@ -27,7 +27,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// Config says where the groups are.
+// Config has the places of the groups.
 type Config struct {
 	// Root is the group under which all pods of this node live, as a path inside each hierarchy.
 	Root string
@@ -35,9 +35,9 @@ type Config struct {
 	Mountpoint string
 	// PodPidsLimit bounds the processes of one pod; 0 sets no bound.
 	PodPidsLimit int64
-	// MilliCPU is what all pods together have of the machine's CPUs, in thousandths of one. It is
-	// what they weigh against the machine's other processes; 0 leaves the kernel's default, which
-	// is that of one process.
+	// MilliCPU is the share of the machine's CPUs that all pods together have, in thousandths of
+	// one. It is their weight against the machine's other processes. 0 leaves the kernel's default,
+	// which is the weight of one process.
 	MilliCPU int64
 	// Parents are the groups above Root that are Barque's own. Other nodes may share them: each has
 	// at least the weight of this one, and keeps a higher one.
@@ -58,7 +58,7 @@ type Manager struct {
 	requests map[types.UID]int64 // CPU shares of each Burstable pod, for the group that holds them
 }
 
-// New looks at what is mounted. It changes nothing.
+// New reads the mounted hierarchies. It changes nothing.
 func New(config Config) (*Manager, error) {
 	if !strings.HasPrefix(config.Root, "/") || config.Root == "/" {
 		return nil, fmt.Errorf("cgroup root %q: want an absolute path below /", config.Root)
@@ -106,7 +106,7 @@ func hierarchiesAt(mountpoint string) (map[string]string, bool, error) {
 	return found, false, nil
 }
 
-// Parent is the group of a pod, to be handed to the runtime as the parent of its containers.
+// Parent returns the group of a pod, which the runtime gets as the parent of its containers.
 func (m *Manager) Parent(pod *v1.Pod) string {
 	return filepath.Join(m.qosGroup(QoS(pod)), "pod"+string(pod.UID))
 }
@@ -141,9 +141,9 @@ func (m *Manager) Ensure(pod *v1.Pod) error {
 	return m.weighClassesLocked()
 }
 
-// Widen raises those limits of a pod's group that are to be higher than they are, and lowers none:
-// in a resize, containers grow after it and shrink before Ensure. The weight may fall at once: it
-// bounds nothing.
+// Widen raises those limits of a pod's group that must rise, and lowers none: in a resize,
+// containers grow after it and shrink before Ensure. The weight may fall at once:
+// it bounds nothing.
 func (m *Manager) Widen(pod *v1.Pod) error {
 	group, wanted := m.Parent(pod), podLimits(pod, m.pids)
 	has, err := m.limits(group)
@@ -156,7 +156,7 @@ func (m *Manager) Widen(pod *v1.Pod) error {
 	return nil
 }
 
-// widest has the higher of each limit; none is the highest.
+// widest returns the higher of each limit; no limit is the highest.
 func widest(a, b Limits) Limits {
 	higher := func(x, y int64) int64 {
 		if x == 0 || y == 0 {
@@ -167,7 +167,7 @@ func widest(a, b Limits) Limits {
 	return Limits{Shares: max(a.Shares, b.Shares), Quota: higher(a.Quota, b.Quota), Memory: higher(a.Memory, b.Memory), PidsMax: b.PidsMax}
 }
 
-// limits reads the limits of CPU time and memory that a group has.
+// limits reads the limits of CPU time and memory of a group.
 func (m *Manager) limits(group string) (Limits, error) {
 	var l Limits
 	if m.unified {
@@ -200,10 +200,10 @@ func (m *Manager) limits(group string) (Limits, error) {
 	return l, nil
 }
 
-// unlimited is what cgroup v1 says of memory that is not limited, or more.
+// unlimited is the least value by which cgroup v1 reports memory without a limit.
 const unlimited = 1 << 62
 
-// number is a limit as the kernel writes it: "max" and -1 mean none.
+// number parses a limit of the kernel: "max" and -1 mean none.
 func number(text string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
@@ -217,7 +217,7 @@ func read(dir, file string) (string, error) {
 	return strings.TrimSpace(string(raw)), err
 }
 
-// MemoryUsage is what all processes of a pod use, page cache included, in bytes.
+// MemoryUsage returns the memory of all processes of a pod, page cache included, in bytes.
 func (m *Manager) MemoryUsage(pod *v1.Pod) (int64, error) {
 	file := "memory.usage_in_bytes"
 	if m.unified {
@@ -230,8 +230,8 @@ func (m *Manager) MemoryUsage(pod *v1.Pod) (int64, error) {
 	return strconv.ParseInt(text, 10, 64)
 }
 
-// weighClassesLocked gives Burstable pods together what they asked for together, and BestEffort
-// pods what nobody else wants. All pods together get their part of the machine.
+// weighClassesLocked gives Burstable pods together the sum of their requests, and BestEffort pods
+// the unused rest. All pods together get their part of the machine.
 func (m *Manager) weighClassesLocked() error {
 	if m.cpu > 0 {
 		for _, group := range m.parents {
@@ -261,7 +261,7 @@ func (m *Manager) weighClassesLocked() error {
 	return nil
 }
 
-// raise has a group weigh as much as this node at least.
+// raise gives a group at least the weight of this node.
 func (m *Manager) raise(group string) error {
 	file, want := "cpu.shares", Shares(m.cpu)
 	if m.unified {
@@ -276,9 +276,9 @@ func (m *Manager) raise(group string) error {
 	return write(m.dir("cpu", group), file, strconv.FormatInt(want, 10))
 }
 
-// Remove takes the pod's group away, wherever it is. To be called once nothing of the pod runs that
-// the runtime knows: a process that is left in the group is one that the runtime has lost, and is
-// killed. Until it is gone Remove fails; call again.
+// Remove removes the pod's group, in whichever class it is. It is called once nothing of the pod
+// runs that the runtime knows. A process that is left in the group is one that the runtime has
+// lost, and is killed. Until it is gone Remove fails; call again.
 func (m *Manager) Remove(uid types.UID) error {
 	if err := m.release(uid); err != nil {
 		return err
@@ -358,8 +358,8 @@ func (m *Manager) dir(controller, group string) string {
 	return filepath.Join(m.hierarchies[controller], group)
 }
 
-// create makes the group in every hierarchy that limits something here. The runtime makes it in
-// the others.
+// create makes the group in every hierarchy with limits of the pod. The runtime makes it
+// in the others.
 func (m *Manager) create(group string) error {
 	if !m.unified {
 		for _, controller := range []string{"cpu", "memory", "pids"} {
@@ -376,7 +376,8 @@ func (m *Manager) create(group string) error {
 		}
 		return nil
 	}
-	// Under v2 a group offers to its children what its subtree_control names, from the top down.
+	// Under v2 a group offers to its children the controllers of its subtree_control, from
+	// the top down.
 	at := "/"
 	for part := range strings.SplitSeq(strings.Trim(group, "/"), "/") {
 		if err := enableControllers(m.dir("", at)); err != nil {
@@ -390,8 +391,9 @@ func (m *Manager) create(group string) error {
 	return enableControllers(m.dir("", at))
 }
 
-// mkdir makes one group of a hierarchy. A new one above the root weighs as much as this node: it
-// would throttle all below it otherwise. One that was there before is its owner's.
+// mkdir makes one group of a hierarchy. A new one above the root gets the weight of this node: with
+// the kernel's default it would throttle all below it. An existing one keeps the weight
+// of its owner.
 func (m *Manager) mkdir(controller, group string) error {
 	err := os.Mkdir(m.dir(controller, group), 0o755)
 	switch {
@@ -466,9 +468,9 @@ func (m *Manager) limitUnified(group string, l Limits) error {
 	return errors.Join(errs...)
 }
 
-// keepFromSwap keeps the memory of a pod off the machine's swap: Secrets would reach a disk there.
-// A kernel that does not account for swap has no such file. cgroup v1 counts memory and swap
-// together, so it cannot do that for a pod without a limit.
+// keepFromSwap keeps the memory of a pod off the machine's swap, because Secrets would reach a disk
+// there. A kernel that does not account for swap has no such file. cgroup v1 counts memory and swap
+// together, so that a pod without a limit stays unprotected.
 func (m *Manager) keepFromSwap(group string) error {
 	if !m.unified {
 		return nil

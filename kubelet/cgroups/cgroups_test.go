@@ -255,7 +255,8 @@ func TestOnThisMachine(t *testing.T) {
 	}
 }
 
-// TestRemoveEndsWhatTheRuntimeLost: a process that nobody knows of any more does not hold a pod up.
+// TestRemoveEndsWhatTheRuntimeLost: a process that the runtime no longer knows does not delay the
+// end of a pod.
 func TestRemoveEndsWhatTheRuntimeLost(t *testing.T) {
 	needs.Root(t, "that a lost process does not hold up its cgroup")
 	root := "/barque/test-" + filepath.Base(t.TempDir())
@@ -301,7 +302,7 @@ func TestRemoveEndsWhatTheRuntimeLost(t *testing.T) {
 	}
 }
 
-// TestClassesAreWeighedAgain: what a pod asked for no longer counts once it is gone.
+// TestClassesAreWeighedAgain: the requests of a pod no longer count once it is gone.
 func TestClassesAreWeighedAgain(t *testing.T) {
 	root := hierarchies(t, false)
 	m, err := New(Config{Root: "/barque/n1", Mountpoint: root})
@@ -323,8 +324,8 @@ func TestClassesAreWeighedAgain(t *testing.T) {
 	}
 }
 
-// All pods of a node have its CPUs against the machine's other processes, and not what one process
-// has.
+// All pods of a node weigh as much as its CPUs against the machine's other processes, and not as
+// much as one process.
 func TestPodsWeighWhatTheNodeHas(t *testing.T) {
 	root := hierarchies(t, false)
 	if err := os.Mkdir(filepath.Join(root, "cpu/theirs"), 0o755); err != nil {
@@ -398,8 +399,8 @@ func TestOwnParentsAreRaised(t *testing.T) {
 	}
 }
 
-// A new group above the root weighs what the node has on version 2, too. The walk ends there:
-// nothing of the kernel is in a plain directory.
+// A new group above the root weighs as much as the node's CPUs on version 2, too. The walk ends
+// there: nothing of the kernel is in a plain directory.
 func TestNewParentOnVersion2(t *testing.T) {
 	root := hierarchies(t, true)
 	kernelFiles(t, root, "/theirs")

@@ -9,9 +9,8 @@ import (
 	"github.com/barque/barque/kubelet/restarts"
 )
 
-// QoS returns the quality-of-service class of a pod: Guaranteed when every container limits CPU and
-// memory and asks for no less, BestEffort when none asks for or limits anything, Burstable
-// otherwise.
+// QoS returns the quality-of-service class of a pod: Guaranteed when every container has limits of
+// CPU and memory and equal requests, BestEffort when no container has any, Burstable otherwise.
 func QoS(pod *v1.Pod) v1.PodQOSClass {
 	if pod.Status.QOSClass != "" {
 		return pod.Status.QOSClass
@@ -70,7 +69,7 @@ type Limits struct {
 	PidsMax int64
 }
 
-// LimitsOf are the limits of a pod as a whole, but for that of processes, which is the node's.
+// LimitsOf returns the limits of a pod as a whole, without the node's limit of processes.
 func LimitsOf(pod *v1.Pod) Limits { return podLimits(pod, 0) }
 
 // podLimits sums the containers of a pod the way the scheduler does. A resource is limited for the
@@ -140,9 +139,9 @@ func weight(shares int64) int64 {
 	return 1 + (shares-minShares)*9999/(maxShares-minShares)
 }
 
-// OOMScoreAdj tells the kernel which container's processes to kill first when memory runs out:
-// those of pods that promised nothing, then those that use more than they asked for, and Guaranteed
-// pods last. memoryCapacity is the machine's.
+// OOMScoreAdj returns the score by which the kernel chooses processes to kill when memory runs out:
+// first those of BestEffort pods, then those that use more than their requests, and Guaranteed pods
+// last. memoryCapacity is the machine's.
 func OOMScoreAdj(pod *v1.Pod, c *v1.Container, memoryCapacity int64) int64 {
 	if pod.Spec.PriorityClassName == "system-node-critical" || pod.Spec.PriorityClassName == "system-cluster-critical" {
 		return -997

@@ -73,7 +73,7 @@ func (m *Manager) Groups() (map[types.UID]string, error) {
 	return of, nil
 }
 
-// counting is a controller whose hierarchy has all groups that are measured.
+// counting returns a controller whose hierarchy has all measured groups.
 func (m *Manager) counting() string {
 	for _, controller := range []string{"memory", "cpu", "cpuacct", "pids"} {
 		if m.hierarchies[controller] != "" {

@@ -1,11 +1,11 @@
 // Package config reads a node's KubeletConfiguration, from a file and from drop-ins.
 //
 // The type is Kubernetes' own, kubelet.config.k8s.io/v1beta1, so that files of other clusters can
-// be used. What Barque decides itself (addresses, certificates, DNS, the runtime) and what it does
-// not have is not taken silently: Load returns the names of such fields,
-// unless security depends on them: then it refuses them.
+// be used. Load returns the names of set fields that Barque decides itself (addresses,
+// certificates, DNS, the runtime) or does not have. It refuses such a field when security depends
+// on it.
 //
-// It opens no connection and knows no defaults of others: Default is what holds without a file.
+// It opens no connection and knows no defaults of others: Default holds without a file.
 package config
 
 import (
@@ -45,7 +45,7 @@ const (
 // fieldsOfTLS has the fields whose values the flags of the same meaning check.
 var fieldsOfTLS = strings.NewReplacer("--tls-min-version", "tlsMinVersion", "--tls-cipher-suites", "tlsCipherSuites")
 
-// honoured are the fields that count here.
+// honoured are the fields with an effect here.
 var honoured = []string{
 	"address", "allowedUnsafeSysctls", "apiVersion", "containerLogMaxFiles", "containerLogMaxSize", "enableSystemLogHandler",
 	"enableSystemLogQuery", "evictionHard", "evictionMaxPodGracePeriod",
@@ -57,7 +57,7 @@ var honoured = []string{
 	"staticPodPath", "streamingConnectionIdleTimeout", "systemReserved", "tlsCipherSuites", "tlsMinVersion",
 }
 
-// Default is the configuration of a node that is told nothing.
+// Default is the configuration of a node without a file.
 func Default() *Configuration {
 	c := &Configuration{
 		TypeMeta:                         metav1.TypeMeta{Kind: Kind, APIVersion: APIVersion},
@@ -84,13 +84,13 @@ func Default() *Configuration {
 	return c
 }
 
-// Replace is a map for Load's over that takes the place of the one in a file.
+// Replace is a map for Load's over that replaces the whole map of a file.
 type Replace map[string]any
 
 // Load reads a file and then the drop-ins of a directory, *.conf in the order of their names. A
-// later one replaces the fields that it has, and over those of all; under are defaults. Each may be
-// empty. ignored are the fields that do not count. A field about security is never one of them: a
-// value that does not hold here is an error.
+// later file replaces the fields that it sets, and over replaces those of all files; under are
+// defaults. Each may be empty. ignored are the fields without effect. A field about security is
+// never one of them: a value that does not hold here is an error.
 func Load(file, dir string, under, over map[string]any) (c *Configuration, ignored []string, err error) {
 	paths := []string{}
 	if file != "" {
@@ -143,7 +143,7 @@ func Load(file, dir string, under, over map[string]any) (c *Configuration, ignor
 	return c, ignored, Validate(c)
 }
 
-// merge puts a document over another one, as a JSON merge patch (RFC 7386) does.
+// merge applies a document to another one as a JSON merge patch (RFC 7386).
 func merge(into, document map[string]any) {
 	for name, value := range document {
 		if value == nil {
@@ -159,7 +159,7 @@ func merge(into, document map[string]any) {
 	}
 }
 
-// read returns a document after it was found to have known fields only.
+// read returns a document after checking that all its fields are known.
 func read(path string) (map[string]any, error) {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -179,7 +179,7 @@ func read(path string) (map[string]any, error) {
 	return document, yaml.Unmarshal(raw, &document)
 }
 
-// complete sets what is not said to its default. As with every kubelet, evictionHard replaces all
+// complete sets missing fields to their defaults. As with every kubelet, evictionHard replaces all
 // of its defaults unless mergeDefaultEvictionSettings is set.
 func complete(c *Configuration) {
 	d := Default()
@@ -276,7 +276,7 @@ func Validate(c *Configuration) error {
 	return nil
 }
 
-// Thresholds are those of eviction.
+// Thresholds returns the eviction thresholds.
 func Thresholds(c *Configuration) ([]eviction.Threshold, error) {
 	return eviction.Parse(c.EvictionHard, c.EvictionSoft, c.EvictionSoftGracePeriod, c.EvictionMinimumReclaim)
 }
@@ -290,8 +290,8 @@ func LogMaxSize(c *Configuration) (int64, error) {
 	return q.Value(), nil
 }
 
-// Reserved is what of the node is not for pods: for the system and for Kubernetes together, and
-// what must stay free at all times by the hard thresholds.
+// Reserved returns the resources that pods cannot have: those for the system and for Kubernetes
+// together, and those that the hard thresholds keep free.
 func Reserved(c *Configuration) (v1.ResourceList, error) {
 	sum := v1.ResourceList{}
 	for _, each := range []struct {

@@ -11,14 +11,14 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Machine is where a configuration holds. Its files are the kernel's; tests give others.
+// Machine has the properties of the node's machine. Its files are the kernel's; tests give others.
 type Machine struct {
 	Address netip.AddrPort // of the kubelet's server
 	Swaps   string         // /proc/swaps
 	Cgroups string         // /sys/fs/cgroup
 }
 
-// PlaceError is returned for an address or a port that is not that of the kubelet's server. No
+// PlaceError is returned for an address or a port that differs from the kubelet server's. No
 // restart mends it.
 type PlaceError struct{ text string }
 
@@ -48,8 +48,8 @@ func Settle(c *Configuration, m Machine) error {
 	return nil
 }
 
-// covers reports whether a server that is to listen on an address may listen on another one alone:
-// it is the same, or one of all.
+// covers reports whether a server for one address may listen on another one alone: they are equal,
+// or the first is the wildcard.
 func covers(address string, at netip.Addr) bool {
 	if address == "" {
 		return true
@@ -58,8 +58,8 @@ func covers(address string, at netip.Addr) bool {
 	return err == nil && (want.IsUnspecified() || want.Unmap() == at.Unmap())
 }
 
-// swap returns the first place that the machine swaps to, or "". A kernel without swap has no such
-// file.
+// swap returns the first swap file or device of the machine, or "". A kernel without swap has no
+// such file.
 func swap(path string) string {
 	file, err := os.Open(path)
 	if err != nil {
@@ -81,7 +81,7 @@ func unified(dir string) bool {
 	return err == nil
 }
 
-// MaxPods is how many pods a machine with so many CPUs takes, by maxPods and podsPerCore.
+// MaxPods returns the maximum of pods for a number of CPUs, by maxPods and podsPerCore.
 func MaxPods(c *Configuration, cpus int) int64 {
 	if perCore := int64(c.PodsPerCore) * int64(cpus); perCore > 0 {
 		return min(perCore, int64(c.MaxPods))

@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestSettle: what depends on the machine is what a file asks for, or keeps the node from starting.
+// TestSettle: a setting that depends on the machine is honoured, or keeps the node from starting.
 func TestSettle(t *testing.T) {
 	dir := t.TempDir()
 	const heading = "Filename\tType\tSize\tUsed\tPriority\n"
@@ -66,7 +66,7 @@ func TestPodsPerCore(t *testing.T) {
 	}
 }
 
-// TestAFileOfKubeadm: what kubeadm writes starts a node, but for the CA of clients, which earlier
+// TestAFileOfKubeadm: a file of kubeadm starts a node, but for the CA of clients, which earlier
 // versions refused already.
 func TestAFileOfKubeadm(t *testing.T) {
 	const file = `

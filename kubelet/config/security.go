@@ -11,11 +11,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Fields about security are never ignored: each is honoured, or a value is refused that is not what
-// holds here. The values that hold are shown at /configz.
+// Fields about security are never ignored: each is honoured, or a value that does not hold here is
+// refused. The values that hold are shown at /configz.
 
-// longestIdle is the longest time without traffic that a stream may have. API servers end streams
-// then.
+// longestIdle is the longest idle time-out of a stream. API servers end streams then.
 const longestIdle = 4 * time.Hour
 
 // noSwap and enforceNone are values that hold here.
@@ -24,7 +23,8 @@ const (
 	enforceNone = "none"
 )
 
-// fixed are the fields whose value is decided here. wrong returns why a value is refused, or "".
+// fixed are the fields with one possible value here. wrong returns the reason against a
+// value, or "".
 var fixed = map[string]func(c *Configuration) string{
 	"readOnlyPort": func(c *Configuration) string {
 		return unless(c.ReadOnlyPort == 0, "want 0: there is no port without authentication")

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestFieldsAboutSecurity: files of other clusters are taken as long as they say what holds here.
+// TestFieldsAboutSecurity: files of other clusters are accepted while their values hold here.
 func TestFieldsAboutSecurity(t *testing.T) {
 	dir := t.TempDir()
 	cases := map[string]string{
@@ -92,7 +92,7 @@ func TestFieldsAboutSecurity(t *testing.T) {
 	}
 }
 
-// TestUnder: a profile's defaults hold where neither a file nor a flag says something else.
+// TestUnder: a profile's defaults hold where neither a file nor a flag sets a value.
 func TestUnder(t *testing.T) {
 	under := map[string]any{"seccompDefault": true, "podPidsLimit": 4096, "protectKernelDefaults": true}
 	file := written(t, t.TempDir(), "kubelet.yaml", header+"podPidsLimit: 9\n")

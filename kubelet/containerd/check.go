@@ -23,7 +23,7 @@ var neededControllers = map[int][]string{
 	2: {"cpu", "cpuset", "memory", "pids"},
 }
 
-// Check tells what this machine lacks to run containers with their files below
+// Check reports the features that this machine lacks to run containers with their files below
 // dataDir, which need not exist yet.
 func Check(dataDir string) []check.Finding {
 	return []check.Finding{
@@ -47,8 +47,8 @@ func checkBundle() check.Finding {
 	return check.Passed(name, "runc, containerd shim and CNI plugins are inside this binary")
 }
 
-// checkOverlay mounts one: a kernel may know overlayfs while the data
-// directory's filesystem cannot carry it.
+// checkOverlay tries a mount: a kernel may know overlayfs while the data directory's filesystem
+// cannot carry it.
 func checkOverlay(dataDir string) check.Finding {
 	const name = "overlayfs"
 	remedy := "load the module (modprobe overlay) and keep the data directory on ext4, xfs or btrfs; without it images are copied for every container"

@@ -38,7 +38,7 @@ func TestCheckSeccomp(t *testing.T) {
 	}
 }
 
-// TestOurRuncHasSeccomp: the built-in runc is asked itself.
+// TestOurRuncHasSeccomp asks the built-in runc itself.
 func TestOurRuncHasSeccomp(t *testing.T) {
 	raw, err := bundle.Features()
 	if errors.Is(err, bundle.ErrNotBundled) {

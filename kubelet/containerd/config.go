@@ -16,7 +16,7 @@ import (
 // below one's own needs it.
 const capSysResource = 24
 
-// host is what the configuration depends on besides the paths.
+// host has the properties of the machine that the configuration depends on.
 type host struct {
 	apparmor       bool // the kernel enforces AppArmor profiles
 	canLowerOOM    bool
@@ -37,7 +37,7 @@ func detectHost(dataDir string) (host, error) {
 	return h, nil
 }
 
-// snapshotter is the one that keeps images' layers on this machine.
+// snapshotter returns the snapshotter for images' layers on this machine.
 func (h host) snapshotter() string {
 	if h.overlaySupport {
 		return "overlayfs"
@@ -61,8 +61,8 @@ func effectiveCapabilities() (uint64, error) {
 // table is a TOML table.
 type table = map[string]any
 
-// writeConfig writes containerd's configuration. Only what differs from
-// containerd's defaults is in it; see containerd's docs/cri/config.md.
+// writeConfig writes containerd's configuration. It has only differences from containerd's
+// defaults; see containerd's docs/cri/config.md.
 func writeConfig(l layout, registries, cniConf, sandboxImage string, h host) error {
 	content, err := toml.Marshal(configuration(l, registries, cniConf, sandboxImage, h))
 	if err != nil {
@@ -94,7 +94,8 @@ func configuration(l layout, registries, cniConf, sandboxImage string, h host) t
 		"temp":             filepath.Join(l.root(), "tmp"),
 		"disabled_plugins": []string{stockShimManager},
 		"timeouts":         table{"io.containerd.timeout.shim.load": shimLoadTimeout.String()},
-		// Without these a node is no node: rather end with an error than run half.
+		// A node does not work without these plugins: containerd must fail rather than
+		// run without them.
 		"required_plugins": []string{
 			"io.containerd.shim.v1." + shimManagerID,
 			"io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri",

@@ -29,9 +29,8 @@ import (
 	"github.com/barque/barque/kubelet/bundle"
 )
 
-// The test binary plays two more parts, by its first argument or environment:
-// containerd itself, as the barque binary does, and the body of a test in
-// namespaces of its own.
+// The test binary has two more roles, by its first argument or environment: containerd itself, as
+// in the barque binary, and the body of a test in namespaces of its own.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == Command {
 		if err := Main(context.Background(), os.Args[2:]); err != nil {
@@ -44,7 +43,7 @@ func TestMain(m *testing.M) {
 }
 
 // inNamespaces runs the calling test again in a process with its own network and mount namespaces;
-// true in that.
+// it returns true in that process.
 func inNamespaces(t *testing.T) bool {
 	t.Helper()
 	const untested = "pods on a real containerd"
@@ -174,8 +173,8 @@ func freeze(t *testing.T, l layout, sandbox string) (thaw func()) {
 	return nil
 }
 
-// TestHalfMadePodIsRemoved: what a killed containerd knew but CRI has not been
-// told of is ended by the next one, and its address is free again.
+// TestHalfMadePodIsRemoved: the next containerd ends a sandbox that a killed containerd knew and
+// CRI did not, and its address is free again.
 func TestHalfMadePodIsRemoved(t *testing.T) {
 	if !inNamespaces(t) {
 		return
@@ -271,7 +270,7 @@ func sockets(t *testing.T, l layout) []string {
 	return paths
 }
 
-// forget takes from containerd's database all that CRI finds its pods by.
+// forget removes the metadata from containerd's database by which CRI finds its pods.
 func forget(t *testing.T, socket string) {
 	t.Helper()
 	conn, err := client.New(socket, client.WithDefaultNamespace(criNamespace))

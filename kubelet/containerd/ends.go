@@ -16,11 +16,11 @@ const (
 	sweepAge   = 10 * time.Minute // until CRI has certainly written down the end of a container
 )
 
-// Exits is where the ends of containers are recorded that the runtime may have lost.
+// Exits has the records of container ends that the runtime may have lost.
 func (s *Supervisor) Exits() exits.Dir { return s.layout.exits() }
 
-// recordEnds records the ends of the containers that no containerd has taken note of. It is called
-// while none runs: the next one removes the bundles whose shims have ended, too.
+// recordEnds records the container ends that no containerd has seen. It is called while none runs:
+// the next one removes the bundles whose shims have ended, too.
 func (s *Supervisor) recordEnds() {
 	if err := recordEnds(s.layout); err != nil {
 		s.config.Logger.Warn("cannot record how all containers ended while no containerd ran; they may show as failed with exit code 255", "error", err)
@@ -49,8 +49,8 @@ func recordEnds(l layout) error {
 	return errors.Join(errs...)
 }
 
-// sweepEnds removes the records that say no more than CRI does, and those of containers that CRI
-// does not know.
+// sweepEnds removes the records that CRI's own status has replaced, and those of containers that
+// CRI does not know.
 func sweepEnds(ctx context.Context, dir exits.Dir, cri *criclient.Client) error {
 	ids, err := dir.IDs(sweepAge)
 	if err != nil || len(ids) == 0 {

@@ -35,8 +35,8 @@ func (s shim) State(context.Context, *taskapi.StateRequest) (*taskapi.StateRespo
 	return &taskapi.StateResponse{Status: s.status}, errgrpc.ToGRPC(s.err)
 }
 
-// TestShimsThatAreKept: the manager deletes the task of a shim for which its store says "not
-// found". So only a shim that says that it has no task may be answered that way.
+// TestShimsThatAreKept: the manager deletes the task of a shim for which its store returns "not
+// found". So the store may return it only for a shim that reports no task.
 func TestShimsThatAreKept(t *testing.T) {
 	ctx := namespaces.WithNamespace(t.Context(), "k8s.io")
 	for name, test := range map[string]struct {

@@ -9,15 +9,14 @@ import (
 	"github.com/barque/barque/kubelet/exits"
 )
 
-// layout names every file that a supervised containerd has. All of them follow
-// from the node's data directory, so that Purge finds what a Supervisor of an
-// earlier process made.
+// layout names every file of a supervised containerd. All of them follow from the node's data
+// directory, so that Purge finds the files of a Supervisor of an earlier process.
 type layout struct {
 	dataDir string // absolute
 	dir     string // dataDir/containerd
 }
 
-// maxSocketPath is what fits into sockaddr_un with its final NUL.
+// maxSocketPath is the longest path that fits into sockaddr_un with its final NUL.
 const maxSocketPath = 107
 
 func newLayout(dataDir string) (layout, error) {
@@ -31,8 +30,8 @@ func newLayout(dataDir string) (layout, error) {
 	return layout{dataDir: absolute, dir: filepath.Join(absolute, "containerd")}, nil
 }
 
-// check tells whether a containerd can run there. Without that, there may still be something to
-// purge.
+// check reports whether a containerd can run there. Without that, there may still be
+// something to purge.
 func (l layout) check() error {
 	if n := len(l.ttrpcSocket()); n > maxSocketPath {
 		return fmt.Errorf("data directory %s: its path is %d characters too long for containerd's socket; use a shorter one",
@@ -60,10 +59,10 @@ func (l layout) bin() string         { return filepath.Join(l.dir, "bin") }
 // images has tars of images to import at each start. Users put them there.
 func (l layout) images() string { return filepath.Join(l.dataDir, "images") }
 
-// root is what survives a reboot: images, snapshots, metadata.
+// root has the files that survive a reboot: images, snapshots, metadata.
 func (l layout) root() string { return filepath.Join(l.dir, "root") }
 
-// state is what does not: running tasks, their mounts, pipes and pids.
+// state has the files that do not: running tasks, their mounts, pipes and pids.
 func (l layout) state() string { return filepath.Join(l.dir, "state") }
 
 // exits has the records of how containers ended.

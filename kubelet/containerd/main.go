@@ -51,9 +51,8 @@ import (
 // containerd; cmd hands everything behind it to Main.
 const Command = "containerd"
 
-// Main is containerd itself: `barque containerd ARGS` behaves as `containerd
-// ARGS`. It returns when the daemon ends. The Supervisor is what calls it, in a
-// child process.
+// Main is containerd itself: `barque containerd ARGS` behaves as `containerd ARGS`. It returns when
+// the daemon ends. The Supervisor calls it in a child process.
 func Main(ctx context.Context, args []string) error {
 	// Without its own linker flags, the module calls every release "X.Y.Z+unknown", and so would
 	// `kubectl get nodes -o wide`.

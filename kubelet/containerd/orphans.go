@@ -21,16 +21,15 @@ import (
 	"github.com/barque/barque/internal/procstat"
 )
 
-// A containerd that is killed while it makes a sandbox leaves a shim with a
-// half-made container, a network namespace, and an address that is given out: the
-// next one keeps the shim, but CRI knows of no such sandbox, so nobody ever ends
-// it. leftovers are what an earlier containerd left, listed while none runs. What
-// CRI does not know of them once it answers are orphans.
+// A containerd that is killed while it creates a sandbox leaves a shim with a half-made container,
+// a network namespace, and an allocated address. The next containerd keeps the shim, but its CRI
+// does not know the sandbox, so that it would never end. leftovers are the remains of an earlier
+// containerd, listed while none runs. Those that CRI does not know once it answers are orphans.
 type leftovers struct {
 	taken     time.Time
 	shims     map[string]process // by the ID of the sandbox
 	notes     []cniNote
-	addresses []cniNote // given out, by who has them; nothing else is known of these
+	addresses []cniNote // allocated addresses, by sandbox; nothing else is known of these
 	netns     []string  // where network namespaces are mounted
 }
 
@@ -87,8 +86,8 @@ func dropDeadSockets(l layout) error {
 	return errors.Join(errs...)
 }
 
-// reap ends and removes the orphans, and tells how many sandboxes they were of.
-// It does as much as it can; the rest is for the next start.
+// reap ends and removes the orphans, and returns the number of their sandboxes. It does as much as
+// it can; the rest is for the next start.
 func (c leftovers) reap(ctx context.Context, l layout, conn *client.Client, cri runtimeapi.RuntimeServiceClient) (int, error) {
 	known, err := knownToCRI(ctx, cri)
 	if err != nil {
@@ -145,7 +144,7 @@ func knownToCRI(ctx context.Context, cri runtimeapi.RuntimeServiceClient) (map[s
 	return known, nil
 }
 
-// killContainers kills what runs in the cgroups of these containers.
+// killContainers kills the processes in the cgroups of these containers.
 func killContainers(ctx context.Context, ids map[string]bool) error {
 	if len(ids) == 0 {
 		return nil
@@ -188,14 +187,14 @@ func (c leftovers) forgetRecords(ctx context.Context, conn *client.Client, known
 	return errors.Join(errs...)
 }
 
-// The CNI library notes what it has set up under cniDir, a place that cannot be
-// configured and that all nodes of a machine share.
+// The CNI library keeps its notes under cniDir, a place that cannot be configured and that all
+// nodes of a machine share.
 const (
 	cniDir     = "/var/lib/cni"
 	cniResults = cniDir + "/results"
 )
 
-// cniNote is what the CNI library notes of one sandbox's network.
+// cniNote is the CNI library's note of one sandbox's network.
 type cniNote struct {
 	path        string
 	ContainerID string      `json:"containerId"`
@@ -234,8 +233,7 @@ func cniNotes(l layout) ([]cniNote, error) {
 	return notes, nil
 }
 
-// takeBack undoes what the note tells of: the link, the address, the note itself
-// and the network namespace.
+// takeBack undoes the note: the link, the address, the note itself and the network namespace.
 func (n cniNote) takeBack(ctx context.Context, l layout) error {
 	list, err := libcni.NetworkConfFromBytes(n.Config)
 	if err != nil {
@@ -253,8 +251,8 @@ func (n cniNote) takeBack(ctx context.Context, l layout) error {
 	return removeUnmounted(n.Netns)
 }
 
-// addressesOut lists who has an address from the host-local plugin: its files
-// name them. Containerd may have been killed before the CNI library took its note.
+// addressesOut lists the sandboxes with an address from the host-local plugin: its files name them.
+// Containerd may have been killed before the CNI library took its note.
 func addressesOut(cniConf string) ([]cniNote, error) {
 	confs, err := filepath.Glob(filepath.Join(cniConf, "*.conflist"))
 	if err != nil {
@@ -323,7 +321,7 @@ func (c leftovers) dropNamespaces(known map[string]bool) error {
 	return errors.Join(errs...)
 }
 
-// inhabited tells whether a process runs in a network namespace, or has a thread there.
+// inhabited reports whether a process runs in a network namespace, or has a thread there.
 func inhabited(namespace fs.FileInfo) (bool, error) {
 	all, err := procstat.All()
 	if err != nil {

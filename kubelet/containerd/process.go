@@ -16,16 +16,16 @@ import (
 	"github.com/barque/barque/internal/procstat"
 )
 
-// process is one entry of /proc, as far as it matters here.
+// process has the fields of one entry of /proc that are needed here.
 type process struct {
 	pid     int
-	started uint64 // with the pid it names one process for ever
+	started uint64 // with the pid it identifies one process
 	args    []string
 	cgroups []string // "controllers:path", one per hierarchy
 }
 
-// processes reads all that run. Those that end while it looks are left out, and
-// those of which the kernel does not tell.
+// processes lists the running processes, without those that end meanwhile and those whose details
+// the kernel does not show.
 func processes() ([]process, error) {
 	list, err := procstat.All()
 	if err != nil {
@@ -72,7 +72,7 @@ func readProcess(pid int) (process, error) {
 	return p, nil
 }
 
-// hasFlag tells whether the arguments hold the flag with this value.
+// hasFlag reports whether the arguments hold the flag with this value.
 func (p process) hasFlag(flag, value string) bool {
 	for i, arg := range p.args {
 		if arg == flag && i+1 < len(p.args) && p.args[i+1] == value {
@@ -82,18 +82,18 @@ func (p process) hasFlag(flag, value string) bool {
 	return false
 }
 
-// isContainerd tells whether p is the containerd of this data directory.
+// isContainerd reports whether p is the containerd of this data directory.
 func (p process) isContainerd(l layout) bool {
 	return p.hasFlag("--config", l.config()) && slices.Contains(p.args, Command)
 }
 
-// isShim tells whether p is a shim of this data directory's containerd.
+// isShim reports whether p is a shim of this data directory's containerd.
 func (p process) isShim(l layout) bool {
 	return len(p.args) > 0 && strings.HasSuffix(p.args[0], "containerd-shim-runc-v2") &&
 		p.hasFlag("-address", l.socket())
 }
 
-// inCgroup tells whether p lives in a cgroup for which want says yes to its path.
+// inCgroup reports whether p lives in a cgroup whose path want accepts.
 func (p process) inCgroup(want func(path string) bool) bool {
 	for _, line := range p.cgroups {
 		if _, path, found := strings.Cut(line, ":"); found && want(path) {
@@ -114,7 +114,7 @@ func endProcess(ctx context.Context, p process, signal unix.Signal) error {
 		return fmt.Errorf("process %d: %w", p.pid, err)
 	}
 	defer unix.Close(fd)
-	// Between the look and the open the pid may have changed hands.
+	// Between the look and the open, the pid may have been reused.
 	now, err := procstat.Read(p.pid)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && now.Started != p.started {
 		return nil
@@ -192,7 +192,7 @@ func forgetEarlierBoot(l layout) error {
 	return os.WriteFile(mark, []byte(boot+"\n"), 0o600)
 }
 
-// waitUntil polls a condition; for what the kernel does not tell about.
+// waitUntil polls a condition for which the kernel has no notification.
 func waitUntil(ctx context.Context, every time.Duration, done func() (bool, error)) error {
 	for {
 		if ok, err := done(); ok || err != nil {

@@ -18,16 +18,14 @@ import (
 // purgeTimeout bounds how long killed processes may take to be gone.
 const purgeTimeout = 20 * time.Second
 
-// Purge ends and removes what a node's containerd made: containerd, its shims
-// and containers, every mount below dataDir, and, when cgroup is not empty,
-// all processes in that cgroup and the cgroup itself (a path such as
-// "/barque/node-1", the same in every hierarchy). Images and the rest of
-// dataDir stay; removing dataDir is safe afterwards, because nothing is mounted
-// in it any more.
+// Purge ends and removes all that a node's containerd made: containerd, its shims and containers,
+// every mount below dataDir, and, when cgroup is not empty, all processes in that cgroup and the
+// cgroup itself (a path such as "/barque/node-1", the same in every hierarchy). Images and the rest
+// of dataDir stay; removing dataDir is safe afterwards, because nothing is mounted in it any more.
 //
-// Nothing else is touched, but for the notes that the CNI library keeps of these
-// containers in /var/lib/cni/results and the shims' sockets in /run/barque. Purge
-// of what is not there, or of what an earlier one left half done, succeeds.
+// Nothing else is touched, but for the notes that the CNI library keeps of these containers in
+// /var/lib/cni/results and the shims' sockets in /run/barque. Purge of a missing or half purged
+// directory succeeds.
 func Purge(ctx context.Context, dataDir, cgroup string) error {
 	l, err := newLayout(dataDir)
 	if err != nil {
@@ -42,7 +40,7 @@ func Purge(ctx context.Context, dataDir, cgroup string) error {
 	if err := unmountBelow(l.dataDir); err != nil {
 		return fmt.Errorf("purge %s: %w", dataDir, err)
 	}
-	// The state last: it is what a second try would know the containers from.
+	// The state is last: a second try finds the containers by it.
 	err = errors.Join(removeCNIResults(l), os.RemoveAll(l.shimSockets()), os.RemoveAll(l.state()))
 	// Empty unless another node of this machine lives.
 	_ = os.Remove(filepath.Dir(l.shimSockets()))
@@ -55,9 +53,8 @@ func Purge(ctx context.Context, dataDir, cgroup string) error {
 	return nil
 }
 
-// killAll kills containerd first, so that nothing new starts, then shims and
-// containers together. It looks again until it finds nothing: a process may
-// have been forked while it looked.
+// killAll kills containerd first, so that nothing new starts, then shims and containers together.
+// It repeats this until it finds none: a process may have forked meanwhile.
 func killAll(ctx context.Context, l layout, cgroup string, containers map[string]bool) error {
 	belongs := func(p process) bool {
 		return p.isContainerd(l) || p.isShim(l) || p.inCgroup(func(path string) bool {
@@ -130,7 +127,7 @@ func removeCNIResults(l layout) error {
 	return nil
 }
 
-// removeUnmounted removes a directory after unmounting what is below it.
+// removeUnmounted removes a directory after unmounting all file systems below it.
 func removeUnmounted(dir string) error {
 	if err := unmountBelow(dir); err != nil {
 		return err
@@ -197,7 +194,7 @@ func removeCgroup(ctx context.Context, cgroup string) error {
 		if err != nil {
 			return fmt.Errorf("remove cgroup %s: %w", dir, err)
 		}
-		// The parents, as far as nobody else uses them: rmdir knows.
+		// Parents that are in use stay: rmdir fails for them.
 		for parent := filepath.Dir(dir); parent != mount.Mountpoint && unix.Rmdir(parent) == nil; {
 			parent = filepath.Dir(parent)
 		}

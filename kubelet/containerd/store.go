@@ -19,7 +19,7 @@ import (
 	"github.com/barque/barque/internal/atomicfile"
 )
 
-// Socket is where the containerd of the node with that data directory listens.
+// Socket returns the containerd socket of the node with that data directory.
 func Socket(dataDir string) (string, error) {
 	l, err := newLayout(dataDir)
 	return l.socket(), err
@@ -56,7 +56,7 @@ func load(ctx context.Context, conn *client.Client, tar io.Reader, labels map[st
 	return names, nil
 }
 
-// preloaded is what was imported from the directory of images, by file name.
+// preloaded has the images imported from the directory of images, by file name.
 type preloaded map[string]stamp
 
 type stamp struct {
@@ -74,10 +74,10 @@ func (s *Supervisor) preload(ctx context.Context, conn *client.Client) error {
 	if err != nil {
 		return fmt.Errorf("images to preload: %w", err)
 	}
-	record := filepath.Join(s.layout.root(), "preloaded.json") // it goes with what was imported
+	record := filepath.Join(s.layout.root(), "preloaded.json") // it goes with the imported images
 	done := preloaded{}
 	if raw, err := os.ReadFile(record); err == nil {
-		_ = json.Unmarshal(raw, &done) // what cannot be read is imported again
+		_ = json.Unmarshal(raw, &done) // an unreadable record means another import
 	}
 	for _, e := range entries {
 		if e.IsDir() || !isTar(e.Name()) {
@@ -94,7 +94,7 @@ func (s *Supervisor) preload(ctx context.Context, conn *client.Client) error {
 		path := filepath.Join(s.layout.images(), e.Name())
 		names, err := s.preloadFile(ctx, conn, path)
 		if err != nil {
-			// The others, and the node, are worth more than this one.
+			// A bad file must not keep the others, or the node, from starting.
 			s.config.Logger.Error("cannot import the images of a file", "file", path, "error", err)
 			continue
 		}

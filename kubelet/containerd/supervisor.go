@@ -26,10 +26,11 @@ import (
 const (
 	stopTimeout  = 10 * time.Second // from SIGTERM to SIGKILL
 	startTimeout = 60 * time.Second // until CRI answers; a slow disk may need it
-	// From containerd's start to a shim's answer. After that it kills the shim's containers, so
-	// that a shim that a busy machine does not let run loses them. Its own default is 5 s.
+	// shimLoadTimeout bounds a shim's answer after containerd's start. Then containerd kills the
+	// shim's containers, so that a shim that a busy machine does not let run loses them. Its
+	// default is 5 s.
 	shimLoadTimeout = 45 * time.Second
-	// It asks as many shims at a time as there are CPUs. No start gets more time than this.
+	// startAtMost bounds every start. containerd asks as many shims at a time as there are CPUs.
 	startAtMost  = 5 * time.Minute
 	probeEvery   = 20 * time.Millisecond  // while waiting for CRI to answer
 	backOffMin   = 250 * time.Millisecond // first pause before a restart
@@ -37,8 +38,7 @@ const (
 	backOffReset = time.Minute // a life this long starts the back-off anew
 )
 
-// Config says where containerd lives. The zero value of every field but
-// DataDir is usable.
+// Config configures a Supervisor. The zero value of every field but DataDir is usable.
 type Config struct {
 	// DataDir is the node's data directory; containerd uses DataDir/containerd.
 	DataDir string
@@ -55,8 +55,7 @@ type Config struct {
 	// Default: this binary with the argument "containerd", so cmd must route
 	// that argument to Main.
 	Command []string
-	// Logger tells about starts and ends. containerd's own log goes to
-	// DataDir/containerd/containerd.log.
+	// Logger logs starts and ends. containerd's own log goes to DataDir/containerd/containerd.log.
 	Logger *slog.Logger
 }
 
@@ -79,7 +78,7 @@ type Supervisor struct {
 	down error // why containerd does not serve now; nil while it does
 }
 
-// errStarting is what Healthy says before the first start has succeeded.
+// errStarting is returned by Healthy before the first start has succeeded.
 var errStarting = errors.New("containerd is starting")
 
 // New checks the configuration. It touches nothing on the machine.
@@ -119,11 +118,11 @@ func (s *Supervisor) Socket() string { return s.layout.socket() }
 // CNIConfDir is the directory that containerd watches for a CNI configuration.
 func (s *Supervisor) CNIConfDir() string { return s.config.CNIConfDir }
 
-// Ready is closed when containerd serves CRI for the first time and holds the
-// built-in images. It stays closed; Healthy tells about now.
+// Ready is closed when containerd serves CRI for the first time and holds the built-in images. It
+// stays closed; Healthy returns the present state.
 func (s *Supervisor) Ready() <-chan struct{} { return s.ready }
 
-// Healthy returns nil while containerd serves, and otherwise why it does not.
+// Healthy returns nil while containerd serves, and otherwise the reason.
 func (s *Supervisor) Healthy() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +167,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	}
 }
 
-// prepare makes the data directory what a start needs.
+// prepare puts the files that a start needs into the data directory.
 func (s *Supervisor) prepare(ctx context.Context, components *bundle.Bundle) error {
 	l := s.layout
 	h, err := detectHost(l.dataDir)
@@ -183,7 +182,7 @@ func (s *Supervisor) prepare(ctx context.Context, components *bundle.Bundle) err
 	if err := stopLeftover(ctx, l); err != nil {
 		return err
 	}
-	s.recordEnds() // the next line may remove what they are known from
+	s.recordEnds() // the next line may remove the state from which ends are recorded
 	if err := forgetEarlierBoot(l); err != nil {
 		return err
 	}
@@ -244,15 +243,14 @@ func (s *Supervisor) runOnce(ctx context.Context, components *bundle.Bundle) err
 	return fmt.Errorf("%w; its last words: %s", ended, last)
 }
 
-// startLimit is how long containerd may take until it serves: each shim of an earlier life may take
-// its time to answer.
+// startLimit bounds containerd's start: each shim of an earlier one may take its time to answer.
 func startLimit(l layout, cpus int) time.Duration {
 	shims, _ := filepath.Glob(filepath.Join(l.state(), tasksPlugin, "*", "*")) // its one error is that of a pattern
 	return min(startTimeout+time.Duration((len(shims)+cpus-1)/cpus)*shimLoadTimeout, startAtMost)
 }
 
-// makeReady waits until CRI answers, removes what an earlier life left half made,
-// imports the images, and says ready.
+// makeReady waits until CRI answers, removes the half-made sandboxes of an earlier containerd,
+// imports the images, and closes ready.
 func (s *Supervisor) makeReady(ctx context.Context, components *bundle.Bundle, before leftovers) error {
 	limit := startLimit(s.layout, runtime.GOMAXPROCS(0))
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer on %s within %v", s.layout.socket(), limit))
@@ -357,7 +355,7 @@ func (s *Supervisor) spawn(output io.Writer) (*child, error) {
 }
 
 func (c *child) signal(signal syscall.Signal) {
-	// The one error, "already finished", is what wait finds out anyway.
+	// The one error, "already finished", shows in wait, too.
 	_ = c.process.Signal(signal)
 }
 

@@ -48,7 +48,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// TestConfiguration lets containerd's own loader read what is written.
+// TestConfiguration lets containerd's own loader read the configuration.
 func TestConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	l, err := newLayout(dir)
@@ -215,7 +215,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestChildThatDoesNotStart: the error says what the child said.
+// TestChildThatDoesNotStart: the error has the child's output.
 func TestChildThatDoesNotStart(t *testing.T) {
 	s, err := New(Config{DataDir: t.TempDir(), Command: []string{"sh", "-c", "echo disk on fire >&2; exit 3"}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {

@@ -29,7 +29,7 @@ const (
 	slowCall    = 2 * time.Minute
 	sandboxCall = 4 * time.Minute
 
-	maxMessage = 16 << 20 // what a runtime with many containers may answer to a list
+	maxMessage = 16 << 20 // a runtime with many containers may answer a list with as much
 )
 
 // Client speaks CRI v1 over a Unix socket. It is safe for concurrent use.
@@ -47,8 +47,8 @@ var (
 )
 
 // Dial prepares a client for the socket at endpoint, a path or unix:// URL. It does not wait for
-// the runtime: calls fail with an error for which IsUnavailable holds until it is there. Calls pass
-// the interceptors; the stream of events does not.
+// the runtime: until it is there, calls fail with an error for which IsUnavailable holds. Calls
+// pass the interceptors; the stream of events does not.
 func Dial(endpoint string, interceptors ...grpc.UnaryClientInterceptor) (*Client, error) {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	if !strings.HasPrefix(path, "/") {
@@ -80,13 +80,13 @@ func (c *Client) UseExits(d exits.Dir) { c.exits = d }
 // Close ends the connection.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// IsNotFound tells whether the runtime does not know the sandbox, container or image.
+// IsNotFound reports whether the runtime does not know the sandbox, container or image.
 func IsNotFound(err error) bool { return status.Code(unwrapped(err)) == codes.NotFound }
 
-// IsUnavailable tells whether the runtime could not be reached.
+// IsUnavailable reports whether the runtime could not be reached.
 func IsUnavailable(err error) bool { return status.Code(unwrapped(err)) == codes.Unavailable }
 
-// Message is what the runtime said, without gRPC's framing; for people.
+// Message returns the runtime's message without gRPC's framing, for people.
 func Message(err error) string {
 	if s, ok := status.FromError(unwrapped(err)); ok {
 		return s.Message()
@@ -103,7 +103,7 @@ func unwrapped(err error) error {
 	return err
 }
 
-// Version asks who the runtime is.
+// Version returns the runtime's name and version.
 func (c *Client) Version(ctx context.Context) (*runtimeapi.VersionResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, quickCall)
 	defer cancel()
@@ -128,7 +128,7 @@ func (c *Client) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandbo
 	return resp.PodSandboxId, nil
 }
 
-// StopPodSandbox ends whatever runs in the sandbox and frees its network.
+// StopPodSandbox ends all processes in the sandbox and frees its network.
 func (c *Client) StopPodSandbox(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, sandboxCall)
 	defer cancel()
@@ -273,8 +273,8 @@ func (c *Client) ContainerStatus(ctx context.Context, id string) (*runtimeapi.Co
 	return resp.Status, nil
 }
 
-// ContainerPID returns the process id of a container's first process. It is no part of CRI proper;
-// containerd and CRI-O tell it alike, in the verbose status.
+// ContainerPID returns the process ID of a container's first process. It is no part of CRI proper;
+// containerd and CRI-O report it alike, in the verbose status.
 func (c *Client) ContainerPID(ctx context.Context, id string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, quickCall)
 	defer cancel()
@@ -428,7 +428,7 @@ func (c *Client) RemoveImage(ctx context.Context, image string) error {
 	return ignoreNotFound(err)
 }
 
-// ImageFsInfo tells where images are kept and how much they take.
+// ImageFsInfo returns the file systems of images and their use.
 func (c *Client) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, quickCall)
 	defer cancel()

@@ -3,9 +3,9 @@
 //
 // It owns the connection, the deadlines of every call and the labels that assign a sandbox or a
 // container to a pod. It keeps no state of its own: callers ask the runtime for the state of a pod,
-// and Events tell them when to ask again. The connection recovers by itself, so a restart of the
-// runtime under running pods only costs failed calls.
+// and Events signal changes to them. The connection recovers by itself, so a restart of the runtime
+// under running pods only costs failed calls.
 //
-// It takes no decision about pods (package pods does) and pulls no image by itself (package images
-// does).
+// It takes no decision about pods (package pods does) and pulls no image by itself
+// (package images does).
 package cri

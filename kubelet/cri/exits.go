@@ -6,7 +6,7 @@ import (
 	"github.com/barque/barque/kubelet/exits"
 )
 
-// The words of containerd's CRI for the ends of containers, and the code of an end that it missed.
+// containerd's reasons for the ends of containers, and its exit code for an end that it missed.
 const (
 	unknownCode     = 255
 	unknownReason   = "Unknown"
@@ -32,7 +32,7 @@ func CorrectExit(s *runtimeapi.ContainerStatus, r exits.Record) bool {
 		return true
 	}
 	if r.OOMKilled && s.Reason == errorReason && s.ExitCode == int32(r.ExitCode) {
-		s.Reason = oomReason // no containerd has heard of it from the shim
+		s.Reason = oomReason // no containerd has received it from the shim
 		return true
 	}
 	return false

@@ -8,8 +8,8 @@ import (
 )
 
 // Runtime runs sandboxes and containers. Implementations: Client over a real runtime's socket, and
-// fake.Runtime in memory. Errors are gRPC status errors; IsNotFound and IsUnavailable tell them
-// apart. Removing or stopping what does not exist is not an error.
+// fake.Runtime in memory. Errors are gRPC status errors; IsNotFound and IsUnavailable classify
+// them. Removing or stopping a missing one is not an error.
 type Runtime interface {
 	Version(ctx context.Context) (*runtimeapi.VersionResponse, error)
 	Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
@@ -32,14 +32,14 @@ type Runtime interface {
 	// UpdateContainerResources changes the limits of a container, also while it runs.
 	UpdateContainerResources(ctx context.Context, id string, resources *runtimeapi.LinuxContainerResources) error
 	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
-	// ContainerPID returns the process id on this host of a container's first process, 0 when the
-	// runtime does not tell.
+	// ContainerPID returns the process ID on this host of a container's first process, 0 when the
+	// runtime does not report it.
 	ContainerPID(ctx context.Context, id string) (int, error)
 	ListContainers(ctx context.Context, selector map[string]string) ([]*runtimeapi.Container, error)
 	ReopenContainerLog(ctx context.Context, id string) error
 
-	// ExecSync runs a command inside a container and waits for it. A command that ran and failed is
-	// told by its exit code, not by an error; ErrExecTimeout means that it did not end in time.
+	// ExecSync runs a command inside a container and waits for it. A command that ran and failed
+	// has an exit code and no error; ErrExecTimeout means that it did not end in time.
 	ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (ExecResult, error)
 	Streams
 
@@ -49,8 +49,8 @@ type Runtime interface {
 	ListContainerStats(ctx context.Context, selector map[string]string) ([]*runtimeapi.ContainerStats, error)
 
 	// Events calls fn for each lifecycle event until ctx ends or the stream breaks, and calls ready
-	// once the stream stands. Events are hints: a consumer looks at the state itself, and must look
-	// at everything after ready, for what came before is lost.
+	// once the stream stands. Events are hints: a consumer reads the state itself, and must read
+	// all of it after ready, for earlier events are lost.
 	Events(ctx context.Context, ready func(), fn func(*runtimeapi.ContainerEventResponse)) error
 }
 

@@ -37,9 +37,9 @@ func (p *Plugin) attached(ctx context.Context, v *volumes.Volume) error {
 	return err
 }
 
-// full tells whether a volume cannot be attached because the node has as many as it takes. Then the
-// CSINode object is told how many those are, so that the scheduler chooses other nodes. It is for
-// drivers that let their number be asked again.
+// full reports whether a volume cannot be attached because the node has as many as it takes. Then
+// it updates the number in the CSINode object, so that the scheduler chooses other nodes. It is for
+// drivers whose CSIDriver object allows such updates.
 func (p *Plugin) full(ctx context.Context, spec *storagev1.CSIDriver, driver, handle string) bool {
 	if spec == nil || spec.Spec.NodeAllocatableUpdatePeriodSeconds == nil || *spec.Spec.NodeAllocatableUpdatePeriodSeconds == 0 {
 		return false
@@ -62,7 +62,7 @@ func (p *Plugin) full(ctx context.Context, spec *storagev1.CSIDriver, driver, ha
 	return true
 }
 
-// publishContext is what the driver's controller said when it attached a volume.
+// publishContext returns the metadata of a volume's attachment, from the driver's controller.
 func (p *Plugin) publishContext(ctx context.Context, v *volumes.Volume) (map[string]string, error) {
 	driver, handle := driverOf(v), handleOf(v)
 	spec, err := p.spec(ctx, driver)
@@ -79,7 +79,7 @@ func (p *Plugin) publishContext(ctx context.Context, v *volumes.Volume) (map[str
 	return a.Status.AttachmentMetadata, nil
 }
 
-// verify tells why an attachment does not count.
+// verify returns the reason why an attachment does not count.
 func verify(a *storagev1.VolumeAttachment) error {
 	switch {
 	case a.DeletionTimestamp != nil:
@@ -92,7 +92,7 @@ func verify(a *storagev1.VolumeAttachment) error {
 	return fmt.Errorf("volume attachment %s is not attached yet", a.Name)
 }
 
-// InUse names the volumes that pods of the node have or are to get, and those that the node is not
+// InUse names the volumes that pods of the node have or will get, and those that the node is not
 // rid of yet. It is not known before the disk and the CSIDriver objects have been read.
 func (p *Plugin) InUse() (names []v1.UniqueVolumeName, known bool) {
 	if !p.synced() {

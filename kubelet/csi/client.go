@@ -15,21 +15,21 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// callTimeout bounds what is asked of a driver for one volume.
+// callTimeout bounds a driver's call for one volume.
 const callTimeout = 2 * time.Minute
 
-// capability is one that a driver's node service may have.
+// capability is a capability of a driver's node service.
 type capability = csipb.NodeServiceCapability_RPC_Type
 
-// session is a connection to a driver for one operation. A new one for each is never that to a
-// driver of before, which has left its socket behind.
+// session is a connection to a driver for one operation. Each operation makes a new one, because an
+// earlier instance of the driver may have left its socket behind.
 type session struct {
 	csipb.NodeClient
 	conn         *grpc.ClientConn
 	capabilities map[capability]bool
 }
 
-// open connects to a driver and asks what it can do.
+// open connects to a driver and reads its capabilities.
 func (p *Plugin) open(ctx context.Context, driver string) (*session, error) {
 	d, err := p.drivers.get(driver)
 	if err != nil {
@@ -72,8 +72,8 @@ func (s *session) close() { _ = s.conn.Close() } // nothing is written any more
 
 func (s *session) can(c capability) bool { return s.capabilities[c] }
 
-// final tells whether an error of a driver says that it does nothing for the volume any more. After
-// any other one it may still be at it, and the volume may be there.
+// final reports whether an error of a driver means that the driver has stopped its work for the
+// volume. After any other error it may still work, and the volume may be there.
 func final(err error) bool {
 	if err == nil {
 		return false
@@ -92,7 +92,7 @@ func final(err error) bool {
 	return true
 }
 
-// capabilityOf says how a volume is used.
+// capabilityOf returns the CSI capability for a use of a volume.
 func (s *session) capabilityOf(how use) *csipb.VolumeCapability {
 	c := &csipb.VolumeCapability{AccessMode: &csipb.VolumeCapability_AccessMode{Mode: s.accessMode(how.mode)}}
 	if how.block {
@@ -107,8 +107,8 @@ func (s *session) capabilityOf(how use) *csipb.VolumeCapability {
 	return c
 }
 
-// accessMode translates an access mode. Drivers that cannot tell one writer of a node from several
-// are asked in the older way.
+// accessMode translates an access mode. A driver that does not distinguish one writer of a node
+// from several gets the older mode.
 func (s *session) accessMode(mode v1.PersistentVolumeAccessMode) csipb.VolumeCapability_AccessMode_Mode {
 	tells := s.can(csipb.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER)
 	switch {

@@ -13,7 +13,7 @@ import (
 	"github.com/barque/barque/kubelet/plugins"
 )
 
-// drivers are those that have registered, by name.
+// drivers are the registered drivers, by name.
 type drivers struct {
 	mu     sync.Mutex
 	byName map[string]driver
@@ -24,7 +24,7 @@ type driver struct {
 	version  *version.Version
 }
 
-// notRegistered is returned when a driver that a volume needs is not there.
+// notRegistered is returned when the driver of a volume is not registered.
 type notRegistered struct{ driver string }
 
 func (e notRegistered) Error() string {
@@ -109,7 +109,7 @@ func (p *Plugin) Register(ctx context.Context, found plugins.Plugin) error {
 	return nil
 }
 
-// Deregister forgets a driver whose socket is gone. The objects lose it soon.
+// Deregister forgets a driver whose socket is gone. It is removed from the objects soon.
 func (p *Plugin) Deregister(gone plugins.Plugin) {
 	if !p.drivers.remove(gone.Name, gone.Endpoint) {
 		return
@@ -121,7 +121,7 @@ func (p *Plugin) Deregister(gone plugins.Plugin) {
 	p.stir()
 }
 
-// withdraw takes the drivers that are gone out of the objects.
+// withdraw removes the drivers that are gone from the objects.
 func (p *Plugin) withdraw(ctx context.Context) (errs error) {
 	p.mu.Lock()
 	var names []string

@@ -21,34 +21,34 @@ import (
 	"github.com/barque/barque/kubelet/volumes"
 )
 
-// growth is what this node knows of the size of a volume.
+// growth is the node's view of the size of a volume.
 type growth struct {
 	size   resource.Quantity // as the node has made it
 	looked time.Time
-	// busy tells that the driver does not make the volume larger while it is in use.
+	// busy is set when the driver does not expand the volume while it is in use.
 	busy bool
-	// failed tells that the driver has refused for certain.
+	// failed is set when the driver has refused for certain.
 	failed bool
 }
 
-// step is what to do about the size of a volume.
+// step is the decision about the size of a volume.
 type step struct {
 	expand bool
 	to     resource.Quantity
-	// done tells that the claim has its size: another node has made the volume larger before.
+	// done is set when the claim has its size: another node has expanded the volume before.
 	done bool
-	// refused tells that the volume is not made larger because it is read-only here.
+	// refused is set when the volume is not expanded because it is read-only here.
 	refused bool
-	// recovers tells that the claim keeps an account of the expansion, which is to be updated.
+	// recovers is set when the claim keeps an account of the expansion, which must be updated.
 	recovers bool
-	// hopeless tells that a failure is to be told as one for good: the user wants another size.
+	// hopeless is set when a failure is reported as final: the user wants another size.
 	hopeless bool
 }
 
-// notRequired is the annotation of a claim whose volume is made larger without its nodes.
+// notRequired is the annotation of a claim whose volume is expanded without its nodes.
 const notRequired = "volume.kubernetes.io/node-expansion-not-required"
 
-// decide tells what to do about the size of a volume, as upstream does.
+// decide decides about the size of a volume as upstream does.
 func decide(g growth, claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume, readOnly bool) step {
 	wanted := pv.Spec.Capacity[v1.ResourceStorage]
 	if wanted.Cmp(g.size) <= 0 || g.busy {
@@ -59,14 +59,14 @@ func decide(g growth, claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume, 
 	}
 	account := claim.Status.AllocatedResourceStatuses[v1.ResourceStorage]
 	if account == "" && claim.Status.AllocatedResources == nil {
-		return step{expand: true, to: wanted} // by a resizer that knows of no account
+		return step{expand: true, to: wanted} // by a resizer that keeps no account
 	}
 	to := claim.Status.AllocatedResources[v1.ResourceStorage]
 	has, asked := claim.Status.Capacity[v1.ResourceStorage], claim.Spec.Resources.Requests[v1.ResourceStorage]
 	s := step{to: to, recovers: true, hopeless: g.failed && asked.Cmp(to) != 0, done: has.Cmp(to) >= 0 && account == ""}
 	switch {
 	case s.done:
-		// Each node makes a volume larger that many nodes write to.
+		// A volume with many writers is expanded on each node.
 		s.expand = slices.Contains(claim.Spec.AccessModes, v1.ReadWriteMany) && !metav1.HasAnnotation(claim.ObjectMeta, notRequired)
 	case account == v1.PersistentVolumeClaimNodeResizePending || account == v1.PersistentVolumeClaimNodeResizeInProgress:
 		s.expand = true
@@ -74,7 +74,7 @@ func decide(g growth, claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume, 
 	return s
 }
 
-// grow makes a volume that is published as large as its PV says. It returns when to look again.
+// grow expands a published volume to the size of its PV. It returns when to look again.
 func (p *Plugin) grow(ctx context.Context, pod *v1.Pod, v *volumes.Volume) (time.Time, error) {
 	if v.PV == nil {
 		return never, nil
@@ -124,7 +124,7 @@ func (p *Plugin) grow(ctx context.Context, pod *v1.Pod, v *volumes.Volume) (time
 		next.size = s.to
 	}
 	if ctx.Err() != nil {
-		return time.Time{}, context.Cause(ctx) // it may go on, and is looked at by the next pod
+		return time.Time{}, context.Cause(ctx) // the call may go on; the next pod looks at its result
 	}
 	if err == nil {
 		p.note(name, next)
@@ -144,13 +144,13 @@ func (p *Plugin) note(name string, g growth) {
 	p.growing[name] = &g
 }
 
-// settled tells whether a claim has what it asks for, and the node has seen that.
+// settled reports whether a claim has the size that it requests, and the node has seen that.
 func settled(claim *v1.PersistentVolumeClaim, size resource.Quantity) bool {
 	has, asked := claim.Status.Capacity[v1.ResourceStorage], claim.Spec.Resources.Requests[v1.ResourceStorage]
 	return claim.Status.AllocatedResourceStatuses[v1.ResourceStorage] == "" && asked.Cmp(has) <= 0 && has.Cmp(size) <= 0
 }
 
-// expand has the driver make a volume larger, and tells the claim.
+// expand has the driver expand a volume, and records it in the claim.
 func (p *Plugin) expand(ctx context.Context, pod *v1.Pod, v *volumes.Volume, claim *v1.PersistentVolumeClaim, s step, g *growth) error {
 	if s.recovers && !s.done {
 		marked, err := p.account(ctx, claim, true, func(c *v1.PersistentVolumeClaim) { setAccount(c, v1.PersistentVolumeClaimNodeResizeInProgress) })
@@ -193,13 +193,13 @@ func (p *Plugin) expand(ctx context.Context, pod *v1.Pod, v *volumes.Volume, cla
 		c.Status.Conditions = slices.DeleteFunc(c.Status.Conditions, func(c v1.PersistentVolumeClaimCondition) bool { return resizing[c.Type] })
 	})
 	if err != nil {
-		g.size = claim.Status.Capacity[v1.ResourceStorage] // to be told again: the driver has nothing to do then
+		g.size = claim.Status.Capacity[v1.ResourceStorage] // recorded again later: the driver has nothing to do then
 		return fmt.Errorf("mountVolume.NodeExpandVolume update pvc status failed: %w", err)
 	}
 	return nil
 }
 
-// errCannotExpand is returned when a driver makes no volumes larger on their nodes.
+// errCannotExpand is returned when a driver does not expand volumes on their nodes.
 var errCannotExpand = errors.New("NodeExpand is not supported by the CSI driver")
 
 func (p *Plugin) askToExpand(ctx context.Context, v *volumes.Volume, to resource.Quantity) error {
@@ -229,7 +229,7 @@ func (p *Plugin) askToExpand(ctx context.Context, v *volumes.Volume, to resource
 	return nil
 }
 
-// resizing are the conditions of a claim that tell of an expansion.
+// resizing are the conditions of a claim about an expansion.
 var resizing = map[v1.PersistentVolumeClaimConditionType]bool{
 	v1.PersistentVolumeClaimFileSystemResizePending: true, v1.PersistentVolumeClaimResizing: true,
 	v1.PersistentVolumeClaimControllerResizeError: true, v1.PersistentVolumeClaimNodeResizeError: true,
@@ -249,7 +249,7 @@ func setAccount(c *v1.PersistentVolumeClaim, to v1.ClaimResourceStatus) {
 	c.Status.AllocatedResourceStatuses = statuses
 }
 
-// tellFailure writes into a claim why it does not get larger, for good if it is hopeless.
+// tellFailure writes the reason of a failed expansion into a claim, as final if it is hopeless.
 func (p *Plugin) tellFailure(ctx context.Context, claim *v1.PersistentVolumeClaim, why error, hopeless bool) {
 	_, err := p.account(ctx, claim, false, func(c *v1.PersistentVolumeClaim) {
 		if hopeless {

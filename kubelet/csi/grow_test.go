@@ -64,7 +64,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestGrow: a volume gets larger while a pod has it, and its claim says so.
+// TestGrow: a volume is expanded while a pod has it, and its claim has the new size.
 func TestGrow(t *testing.T) {
 	objects := volume("pv", func(pv *v1.PersistentVolume) { pv.Spec.Capacity = size("2Gi") })
 	claim := objects[1].(*v1.PersistentVolumeClaim)

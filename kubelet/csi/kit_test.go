@@ -51,7 +51,7 @@ func (p *pretend) Mounted(dir string) (bool, error) {
 	return ok, nil
 }
 
-// Unmount takes away what a driver has forgotten, which must be nothing.
+// Unmount removes the mounts that a driver has forgotten, of which there must be none.
 func (p *pretend) Unmount(dir string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -248,7 +248,7 @@ func (m *machine) restartKubelet() {
 	m.register()
 }
 
-// asked lists what the driver was asked since the last time.
+// asked lists the methods of the driver's calls from number since on.
 func (m *machine) asked(since int) []string {
 	var methods []string
 	for _, c := range m.driver.Calls()[since:] {

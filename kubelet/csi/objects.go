@@ -22,7 +22,7 @@ import (
 // nodeIDs is the annotation of a Node with the drivers' names for it.
 const nodeIDs = "csi.volume.kubernetes.io/nodeid"
 
-// objects writes what drivers say of this node into its Node and its CSINode object.
+// objects writes the drivers' properties of this node into its Node and its CSINode object.
 type objects struct {
 	client kubernetes.Interface
 	node   string
@@ -102,7 +102,7 @@ func (o *objects) update(ctx context.Context, change func(*storagev1.CSINode)) e
 	})
 }
 
-// changed tells whether a write failed because the object is another one now.
+// changed reports whether a write failed because the object has changed.
 func changed(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
 }

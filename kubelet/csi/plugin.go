@@ -8,10 +8,10 @@
 // Invariants:
 //   - A driver is asked for a volume only while the node's status names it as in use, and, where
 //     the driver wants volumes attached, as attached.
-//   - What is asked of a driver about one volume is asked one after the other, and is not cut short
-//     by the end of a pod: many drivers go on regardless.
-//   - Before a driver is asked to stage or publish, the disk says so; it says so until the driver
-//     has undone it, or has said for certain that it did nothing.
+//   - The calls of a driver for one volume follow one another, and the end of a pod does not cancel
+//     them: many drivers go on regardless.
+//   - Before a driver is asked to stage or publish, a record of it is on disk; it stays until the
+//     driver has undone it, or has failed for certain without doing anything.
 //   - A volume is unstaged when no pod of the node has it any more, by the records of package
 //     volumes.
 //
@@ -45,7 +45,7 @@ type Tokens interface {
 	Token(ctx context.Context, pod *v1.Pod, audience string, seconds int64) (authenticationv1.TokenRequestStatus, time.Time, error)
 }
 
-// Config is what a Plugin needs.
+// Config configures a Plugin.
 type Config struct {
 	NodeName string
 	// RootDir is the kubelet's directory.
@@ -53,14 +53,14 @@ type Config struct {
 	Client  kubernetes.Interface
 	Claims  volumes.Claims
 	Tokens  Tokens
-	// Node returns this node as the API server has it, or nil as long as that is not known.
+	// Node returns the API server's Node object of this node, or nil while that is not known.
 	Node func() *v1.Node
 	// Look has the node's status written soon.
 	Look   func()
 	Mounts volumes.Mounts // volumes.HostMounts unless given
-	// Retry has what failed of a pod tried again at once. It must not block.
+	// Retry has the failed volumes of a pod tried again at once. It must not block.
 	Retry func(uid types.UID)
-	// Event tells of what became of a volume, on an object.
+	// Event records the outcome for a volume as an event of an object.
 	Event  func(on runtime.Object, kind, reason, message string)
 	Logger *slog.Logger
 	Now    func() time.Time // time.Now when nil
@@ -77,7 +77,7 @@ type Plugin struct {
 	specs     storagelisters.CSIDriverLister
 	synced    cache.InformerSynced
 
-	timeout  time.Duration   // of what is asked of a driver
+	timeout  time.Duration   // of a call of a driver
 	patience time.Duration   // with which a pod waits for a volume to be attached
 	ctx      context.Context // ends with the process: calls of drivers go on until then
 	stop     context.CancelCauseFunc
@@ -98,7 +98,7 @@ type Plugin struct {
 // published is a volume that this process has shown to a pod.
 type published struct {
 	at time.Time
-	// renew is when a token that the driver was given is to be replaced: zero for never.
+	// renew is when a token of the driver must be replaced: zero for never.
 	renew time.Time
 }
 
@@ -135,29 +135,29 @@ func (*Plugin) Provides(v *volumes.Volume) bool {
 	return v.PV != nil && v.PV.Spec.CSI != nil || v.PV == nil && v.Source != nil && v.Source.CSI != nil
 }
 
-// NeedsStaging implements volumes.Stager. Whether a driver stages is asked when it is to: it may
-// not have registered yet.
+// NeedsStaging implements volumes.Stager. Stage asks the driver whether it stages: it may not have
+// registered yet.
 func (*Plugin) NeedsStaging(*volumes.Volume) (bool, error) { return true, nil }
 
 // StagingPlace implements volumes.Stager.
 func (p *Plugin) StagingPlace(v *volumes.Volume) string { return p.staging(v) }
 
-// Use makes the plugin know which volumes the pods of the node have; see
-// volumes.Manager.Remembered. It is called before Run.
+// Use gives the plugin the recorded volumes of the node's pods; see volumes.Manager.Remembered. It
+// is called before Run.
 func (p *Plugin) Use(records func() ([]*volumes.Volume, error)) { p.records = records }
 
-// Changed is told when the node gets a volume, and when it is rid of it: the node's status says so
-// soon.
+// Changed is called when the node gets a volume, and when it is rid of it: the node's status
+// has it soon.
 func (p *Plugin) Changed(v *volumes.Volume) {
 	if v.PV != nil && p.Provides(v) {
 		p.Look()
 	}
 }
 
-// Observe tells that the Node object has changed.
+// Observe is called when the Node object has changed.
 func (p *Plugin) Observe() { p.stir() }
 
-// stir wakes whoever waits for news.
+// stir wakes all that wait for news.
 func (p *Plugin) stir() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -165,7 +165,7 @@ func (p *Plugin) stir() {
 	p.news = make(chan struct{})
 }
 
-// until waits for something to be true, which is looked at when there is news.
+// until waits until done returns true. It calls done again after each change.
 func (p *Plugin) until(ctx context.Context, done func() bool) error {
 	for {
 		p.mu.Lock()
@@ -184,8 +184,8 @@ func (p *Plugin) until(ctx context.Context, done func() bool) error {
 	}
 }
 
-// one runs f, which asks a driver about a volume, when nothing else does. The wait for its turn
-// ends with ctx, f itself does not.
+// one runs f, a call of a driver for a volume, while no other one runs for that volume. The wait
+// for its turn ends with ctx, f itself does not.
 func (p *Plugin) one(ctx context.Context, driver, handle, operation string, f func(ctx context.Context) error) error {
 	key := string(uniqueName(driver, handle))
 	for {
@@ -229,7 +229,7 @@ func (p *Plugin) one(ctx context.Context, driver, handle, operation string, f fu
 	}
 }
 
-// asked marks an error as one after which the driver is asked ever more rarely.
+// asked marks an error after which the driver is called ever more rarely.
 func asked(err error) error {
 	if err == nil {
 		return nil
@@ -256,14 +256,15 @@ func (p *Plugin) spec(ctx context.Context, driver string) (*storagev1.CSIDriver,
 const (
 	// syncPatience is how long a volume waits for the CSIDriver objects.
 	syncPatience = 10 * time.Second
-	// attachPatience is how long a pod waits for a volume to be attached before it is told.
+	// attachPatience is how long a pod waits for a volume to be attached before the user
+	// gets a message.
 	attachPatience = 2*time.Minute + 3*time.Second
 	// refreshEvery is how often drivers that want it are asked to publish again, and claims are
 	// looked at.
 	refreshEvery = time.Minute
 )
 
-// attachRequired tells whether the volumes of a driver are attached before they are used.
+// attachRequired reports whether the volumes of a driver are attached before they are used.
 func attachRequired(spec *storagev1.CSIDriver) bool {
 	return spec == nil || spec.Spec.AttachRequired == nil || *spec.Spec.AttachRequired
 }

@@ -162,7 +162,7 @@ func TestInline(t *testing.T) {
 	m.clean()
 }
 
-// TestLifecycle: what the CSIDriver object does not list is refused.
+// TestLifecycle: a mode that the CSIDriver object does not list is refused.
 func TestLifecycle(t *testing.T) {
 	only := func(modes ...storagev1.VolumeLifecycleMode) *storagev1.CSIDriver {
 		return &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName}, Spec: storagev1.CSIDriverSpec{VolumeLifecycleModes: modes}}
@@ -255,7 +255,7 @@ func TestRepublish(t *testing.T) {
 		publish := last[*csipb.NodePublishVolumeRequest](t, m.driver, "NodePublishVolume")
 		return publish.Secrets[tokensKey] != "" && publish.VolumeContext[tokensKey] == ""
 	})
-	// A pod keeps what it has when the driver fails.
+	// A pod keeps its volume when the driver fails.
 	m.driver.Misbehave(func(string) csidriver.Fault { return csidriver.Fail })
 	now = now.Add(refreshEvery)
 	if _, _, err := m.files.Mount(t.Context(), podOf("a", "pv")); err == nil {
@@ -300,8 +300,9 @@ func TestAttachFirst(t *testing.T) {
 	m.clean()
 }
 
-// TestAttachLimit: a pod is told that the node takes no more volumes when the driver has said so,
-// and the CSINode object tells it to the scheduler. Other failures and drivers are waited for.
+// TestAttachLimit: a pod gets the reason that the node takes no more volumes when the driver has
+// reported so, and the scheduler finds it in the CSINode object. Other failures and drivers are
+// waited for.
 func TestAttachLimit(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -352,7 +353,7 @@ func TestAttachLimit(t *testing.T) {
 	}
 }
 
-// TestVerify: what counts is the attachment itself.
+// TestVerify: only the attachment itself counts.
 func TestVerify(t *testing.T) {
 	for name, c := range map[string]struct {
 		a    storagev1.VolumeAttachment
@@ -370,8 +371,8 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestFinalErrors: after an error for certain nothing tells any more that the driver may have the
-// volume, and the pod ends without the driver. After any other one it is asked to undo.
+// TestFinalErrors: after a final error no record is left that the driver may have the volume, and
+// the pod ends without the driver. After any other error the driver is asked to undo.
 func TestFinalErrors(t *testing.T) {
 	for _, c := range []struct {
 		fault  csidriver.Fault
@@ -429,8 +430,7 @@ func TestDriverAway(t *testing.T) {
 	m.clean()
 }
 
-// TestOrphan: what was staged for a pod of which nothing is left is unstaged, and in use until
-// then.
+// TestOrphan: a staged volume without a pod's record is unstaged, and in use until then.
 func TestOrphan(t *testing.T) {
 	for _, block := range []bool{false, true} {
 		m := newMachine(t, csidriver.Config{}, volume("pv", func(pv *v1.PersistentVolume) {
@@ -466,8 +466,7 @@ func TestOrphan(t *testing.T) {
 	}
 }
 
-// TestObjects: the Node and the CSINode object say what the driver says, for as long as it is
-// there.
+// TestObjects: the Node and the CSINode object have the driver's values for as long as it is there.
 func TestObjects(t *testing.T) {
 	zone := map[string]string{"topology.example.com/zone": "z"}
 	m := newMachine(t, csidriver.Config{MaxVolumes: 7, Topology: zone})

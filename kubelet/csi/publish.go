@@ -23,7 +23,8 @@ import (
 // SetUp implements volumes.Plugin.
 func (p *Plugin) SetUp(ctx context.Context, pod *v1.Pod, v *volumes.Volume) (string, time.Time, error) {
 	path := p.path(v)
-	// A pod that has it from an earlier process goes on while the driver or the API server is away.
+	// A pod that has the volume from an earlier process goes on while the driver or the API server
+	// is away.
 	adopted, err := p.shown(v)
 	if err != nil {
 		return "", time.Time{}, err
@@ -57,7 +58,7 @@ func (p *Plugin) SetUp(ctx context.Context, pod *v1.Pod, v *volumes.Volume) (str
 	return path, again, nil
 }
 
-// path is what a pod gets of a volume: a directory, or a link to a device.
+// path returns a pod's path of a volume: a directory, or a link to a device.
 func (p *Plugin) path(v *volumes.Volume) string {
 	if v.Block() {
 		return v.Dir
@@ -68,7 +69,7 @@ func (p *Plugin) path(v *volumes.Volume) string {
 // never is later than any time.
 var never = time.Unix(1<<40, 0)
 
-// due is when a volume is to be published, for the first time by this process or again.
+// due is when a volume must be published, for the first time by this process or again.
 func (p *Plugin) due(spec *storagev1.CSIDriver, v *volumes.Volume) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,7 +91,7 @@ func (p *Plugin) publishedBefore(v *volumes.Volume) bool {
 	return p.published[p.target(v)] != nil
 }
 
-// begun tells whether a driver has been asked to publish a volume, and has not undone it.
+// begun reports whether a driver has been asked to publish a volume, and has not undone it.
 func (p *Plugin) begun(v *volumes.Volume) (bool, error) {
 	if !v.Block() {
 		return known(v.Dir)
@@ -102,7 +103,7 @@ func (p *Plugin) begun(v *volumes.Volume) (bool, error) {
 	return err == nil, err
 }
 
-// shown tells whether a pod has a volume before its eyes.
+// shown reports whether a volume is mounted for a pod.
 func (p *Plugin) shown(v *volumes.Volume) (bool, error) {
 	if begun, err := p.begun(v); err != nil || !begun {
 		return false, err
@@ -155,8 +156,8 @@ func (p *Plugin) publish(ctx context.Context, spec *storagev1.CSIDriver, pod *v1
 	return nil
 }
 
-// request is how a driver is asked to publish. Tokens in it are to be renewed at a time: zero for
-// never.
+// request returns the driver's request to publish a volume. Its tokens must be renewed at a time:
+// zero for never.
 func (p *Plugin) request(
 	ctx context.Context, s *session, spec *storagev1.CSIDriver, pod *v1.Pod, v *volumes.Volume,
 ) (*csipb.NodePublishVolumeRequest, time.Time, error) {
@@ -217,7 +218,7 @@ func (p *Plugin) request(
 	return r, renew, nil
 }
 
-// podInfo is what a driver is told of the pod.
+// podInfo returns the attributes of the pod for a driver.
 func podInfo(pod *v1.Pod, v *volumes.Volume) map[string]string {
 	return map[string]string{
 		"csi.storage.k8s.io/pod.name":            pod.Name,
@@ -228,7 +229,7 @@ func podInfo(pod *v1.Pod, v *volumes.Volume) map[string]string {
 	}
 }
 
-// tokensKey is where a driver finds the pod's tokens.
+// tokensKey is the key under which a driver finds the pod's tokens.
 const tokensKey = "csi.storage.k8s.io/serviceAccount.tokens"
 
 // tokens are those of the pod's service account that a driver wants, by audience.
@@ -269,8 +270,8 @@ func supports(spec *storagev1.CSIDriver, v *volumes.Volume) error {
 	return fmt.Errorf("volume mode %q not supported by driver %s (only supports %q)", mode, driverOf(v), spec.Spec.VolumeLifecycleModes)
 }
 
-// alone refuses a volume that is for one pod and that another one has. The scheduler knows better,
-// but not all pods come from it.
+// alone refuses a volume for a single pod that another pod has. The scheduler respects that, but
+// not all pods come from it.
 func (p *Plugin) alone(v *volumes.Volume) error {
 	if v.PV == nil || !slices.Equal(v.PV.Spec.AccessModes, []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}) {
 		return nil
@@ -290,7 +291,7 @@ func (p *Plugin) alone(v *volumes.Volume) error {
 	return nil
 }
 
-// groupPolicy tells whether the files of a volume are given to the pod's fsGroup.
+// groupPolicy reports whether the pod's fsGroup becomes the owner of a volume's files.
 func groupPolicy(spec *storagev1.CSIDriver, v *volumes.Volume) (bool, error) {
 	policy := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
 	if spec != nil {
@@ -320,7 +321,7 @@ func groupOf(pod *v1.Pod) *int64 {
 	return nil
 }
 
-// begin notes on the disk that the driver is asked to publish a volume.
+// begin records on disk that the driver is asked to publish a volume.
 func (p *Plugin) begin(v *volumes.Volume) error {
 	if !v.Block() {
 		if err := os.MkdirAll(v.Dir, 0o750); err != nil {

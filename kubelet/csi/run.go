@@ -17,8 +17,8 @@ const (
 	countsTick = time.Second
 )
 
-// Run keeps the node's objects and unstages what no pod has, until ctx ends. Volumes stay as they
-// are then.
+// Run keeps the node's objects and unstages volumes without a pod, until ctx ends. Volumes stay as
+// they are then.
 func (p *Plugin) Run(ctx context.Context) error {
 	p.informers.StartWithContext(ctx)
 	defer func() {
@@ -56,7 +56,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		case <-news:
-			// News come in swarms.
+			// News come in bursts.
 			timer.Reset(workEvery)
 			select {
 			case <-ctx.Done():
@@ -74,8 +74,8 @@ func (p *Plugin) complain(ctx context.Context, what string, err error) {
 	}
 }
 
-// keepCounts asks drivers now and then how many volumes the node takes, as often as their CSIDriver
-// objects say.
+// keepCounts asks drivers for the number of volumes that the node takes, as often as their
+// CSIDriver objects require.
 func (p *Plugin) keepCounts(ctx context.Context) {
 	last := map[string]time.Time{}
 	tick := time.NewTicker(countsTick)
@@ -93,7 +93,7 @@ func (p *Plugin) keepCounts(ctx context.Context) {
 			}
 			now, every := p.Now(), time.Duration(*spec.Spec.NodeAllocatableUpdatePeriodSeconds)*time.Second
 			if since, ok := last[name]; !ok {
-				last[name] = now // it has told when it registered
+				last[name] = now // it was asked when it registered
 			} else if now.Sub(since) >= every {
 				last[name] = now
 				if err := p.tellOf(ctx, name, d.endpoint, p.objects.count); err != nil {
@@ -116,7 +116,7 @@ func (p *Plugin) introduce(ctx context.Context) error {
 	return errs
 }
 
-// tellOf asks a driver what it is on this node, and writes it.
+// tellOf asks a driver for its properties of this node, and writes them.
 func (p *Plugin) tellOf(
 	ctx context.Context, name, endpoint string, write func(context.Context, string, *csipb.NodeGetInfoResponse) error,
 ) error {

@@ -32,7 +32,7 @@ func (p *Plugin) Stage(ctx context.Context, v *volumes.Volume) error {
 		return err
 	}
 	if adopted {
-		// The pod keeps what it has.
+		// The pod keeps its volume.
 		if done {
 			return nil
 		}
@@ -52,8 +52,8 @@ func (p *Plugin) Stage(ctx context.Context, v *volumes.Volume) error {
 		return err
 	}
 	if adopted {
-		// An earlier process has made it ready, and a pod uses it. It goes on while the driver is
-		// away.
+		// An earlier process has staged it, and a pod uses it. The pod goes on while the
+		// driver is away.
 		p.Logger.Warn("cannot ask the driver of a volume that is in use; trying again", "volume", specName(v), "error", err)
 		return nil
 	}
@@ -80,8 +80,8 @@ func (p *Plugin) stage(ctx context.Context, v *volumes.Volume, label string) err
 	return nil
 }
 
-// labelOf returns the SELinux label with which a driver is to mount a volume, or "" where the
-// runtime labels the files. A volume that the pod describes itself is no other pod's, and small.
+// labelOf returns the SELinux label for a driver's mount of a volume, or "" where the runtime
+// labels the files. A volume that the pod describes itself is no other pod's, and small.
 func (p *Plugin) labelOf(ctx context.Context, v *volumes.Volume) (string, error) {
 	if v.Label == nil || v.PV == nil || v.Block() {
 		return "", nil
@@ -177,7 +177,7 @@ func (p *Plugin) askToStage(ctx context.Context, s *session, v *volumes.Volume, 
 	return err
 }
 
-// unnote removes what tells that a volume is staged.
+// unnote removes the record that a volume is staged.
 func (p *Plugin) unnote(v *volumes.Volume) error {
 	if err := p.empty(v.Staged); err != nil {
 		return err
@@ -260,7 +260,7 @@ func (p *Plugin) secret(ctx context.Context, what string, ref *v1.SecretReferenc
 	return values, nil
 }
 
-// dataOf is what the disk remembers of a pod's volume.
+// dataOf is the record of a pod's volume on disk.
 func (p *Plugin) dataOf(v *volumes.Volume) map[string]string {
 	data := map[string]string{
 		dataSpec: specName(v), dataHandle: handleOf(v), dataDriver: driverOf(v), dataNode: p.NodeName,
@@ -277,8 +277,8 @@ type orphan struct {
 	driver, handle, place string
 }
 
-// findOrphans looks once for what an earlier kubelet has staged and no record of a pod names. A
-// volume with a record is unstaged when the last pod is rid of it.
+// findOrphans looks once for volumes that an earlier kubelet has staged and no record of a pod
+// names. A volume with a record is unstaged when the last pod is rid of it.
 func (p *Plugin) findOrphans() {
 	p.mu.Lock()
 	found := p.found
@@ -350,8 +350,8 @@ func (p *Plugin) lookForOrphans() (map[v1.UniqueVolumeName]*orphan, error) {
 	return orphans, nil
 }
 
-// adopt unstages the orphans whose drivers are there. One that a pod has got meanwhile is none any
-// more.
+// adopt unstages the orphans whose drivers are there. One that a pod has got meanwhile is no orphan
+// any more.
 func (p *Plugin) adopt(ctx context.Context) (errs error) {
 	p.findOrphans()
 	p.mu.Lock()
@@ -385,7 +385,7 @@ func (p *Plugin) adopt(ctx context.Context) (errs error) {
 	return errs
 }
 
-// volume is as much of a volume as it takes to unstage it.
+// volume returns the part of a volume that unstaging needs.
 func (o *orphan) volume() *volumes.Volume {
 	pv := &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{
 		CSI: &v1.CSIPersistentVolumeSource{Driver: o.driver, VolumeHandle: o.handle},

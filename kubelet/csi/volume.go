@@ -17,12 +17,11 @@ import (
 	"github.com/barque/barque/kubelet/volumes"
 )
 
-// pluginName is upstream's name of what calls CSI drivers.
+// pluginName is upstream's name of the caller of CSI drivers.
 const pluginName = "kubernetes.io/csi"
 
-// dataFile has what is known of a volume. Its name and content are upstream's: drivers' tools read
-// it. It is there before a driver is first asked for the volume, and goes when the driver is rid of
-// it.
+// dataFile has the record of a volume. Its name and content are upstream's: drivers' tools read it.
+// It is there before a driver is first asked for the volume, and goes when the driver is rid of it.
 const dataFile = "vol_data.json"
 
 // The keys in a dataFile.
@@ -36,7 +35,7 @@ const (
 	dataLabel      = "seLinuxMountContext"
 )
 
-// use is how a volume is used.
+// use is the way in which a pod uses a volume.
 type use struct {
 	mode    v1.PersistentVolumeAccessMode
 	block   bool
@@ -45,7 +44,8 @@ type use struct {
 	group   *int64
 }
 
-// useOf is how a pod uses a volume. The label is empty, or the SELinux label to mount it with.
+// useOf returns the way in which a pod uses a volume. The label is empty, or the SELinux label for
+// the mount.
 func useOf(v *volumes.Volume, group *int64, label string) use {
 	u := use{mode: v1.ReadWriteOnce, block: v.Block(), group: group}
 	if v.PV == nil {
@@ -75,7 +75,8 @@ func driverOf(v *volumes.Volume) string {
 	return v.Source.CSI.Driver
 }
 
-// handleOf is the driver's name of a volume. One that a pod describes itself is named after both.
+// handleOf is the driver's name of a volume. The name of one that a pod describes itself is made of
+// the pod and the volume.
 func handleOf(v *volumes.Volume) string {
 	if v.PV != nil {
 		return v.PV.Spec.CSI.VolumeHandle
@@ -114,11 +115,11 @@ func attachmentName(handle, driver, node string) string {
 //	pods/<uid>/volumes/kubernetes.io~csi/<PV or volume>/mount           a pod's files
 //	plugins/kubernetes.io/csi/volumeDevices/staging/<PV>                a staged device
 //	plugins/kubernetes.io/csi/volumeDevices/publish/<PV>/<uid>          a pod's device
-//	plugins/kubernetes.io/csi/volumeDevices/<PV>/data                   what is known of a device
+//	plugins/kubernetes.io/csi/volumeDevices/<PV>/data                   the record of a device
 //	pods/<uid>/volumeDevices/kubernetes.io~csi/<PV>                     a link to the pod's device
 type places struct{ root string }
 
-// staging is where a volume is staged, below the directory of plugins.
+// staging is the path where a volume is staged, below the directory of plugins.
 func (places) staging(v *volumes.Volume) string {
 	if v.Block() {
 		return filepath.Join(pluginName, "volumeDevices", "staging", v.PV.Name)
@@ -130,7 +131,7 @@ func (p places) devices() string {
 	return filepath.Join(p.root, "plugins", pluginName, "volumeDevices")
 }
 
-// target is where the driver shows a volume to a pod.
+// target is the path where the driver publishes a volume for a pod.
 func (p places) target(v *volumes.Volume) string {
 	if v.Block() {
 		return filepath.Join(p.devices(), "publish", v.PV.Name, string(v.Pod))
@@ -146,7 +147,7 @@ func (p places) stagingData(v *volumes.Volume) string {
 	return filepath.Dir(v.Staged)
 }
 
-// known tells whether there is a dataFile in a directory.
+// known reports whether there is a dataFile in a directory.
 func known(dir string) (bool, error) {
 	_, err := os.Lstat(filepath.Join(dir, dataFile))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -27,8 +27,8 @@ var services = []struct{ version, prepare, unprepare string }{
 	{drapbv1beta1.DRAPluginService, drapbv1beta1.DRAPlugin_NodePrepareResources_FullMethodName, drapbv1beta1.DRAPlugin_NodeUnprepareResources_FullMethodName},
 }
 
-// drivers are those that have registered, by name. Of several instances of one the newest is used:
-// an update may start it before the old one ends.
+// drivers are the registered drivers, by name. Of several instances of one the newest is used: an
+// update may start it before the old one ends.
 type drivers struct {
 	mu     sync.Mutex
 	byName map[string][]*driver
@@ -94,7 +94,7 @@ func (d *drivers) get(name string) (*driver, error) {
 	return nil, fmt.Errorf("DRA driver %s is not registered", name)
 }
 
-// goneFor returns the drivers that have been gone for a while, and forgets them.
+// goneFor returns the drivers that have been gone for a time, and forgets them.
 func (d *drivers) goneFor(while time.Duration, now time.Time) (names []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

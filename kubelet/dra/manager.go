@@ -1,11 +1,11 @@
-// Package dra has drivers prepare the devices of pods' ResourceClaims on this node, and tells the
-// runtime which devices a container gets, by their CDI names.
+// Package dra has drivers prepare the devices of pods' ResourceClaims on this node, and returns the
+// CDI names of a container's devices for the runtime.
 //
 //	Prepare ──▶ each claim: NodePrepareResources of its drivers ──▶ Devices
 //	Unprepare ──▶ each claim without another pod: NodeUnprepareResources
 //
-// A claim is prepared once for all of its pods. What is prepared is on disk before a driver is
-// asked, so that a kubelet that starts again takes back what one before it has begun.
+// A claim is prepared once for all of its pods. A record of the claim is on disk before a driver is
+// asked, so that a restarted kubelet takes back what an earlier one has begun.
 package dra
 
 import (
@@ -36,16 +36,16 @@ import (
 
 const (
 	stateFile = "dra_manager_state"
-	// absence is how long a driver may be gone before what it offers on this node is withdrawn: an
+	// absence is how long a driver may be gone before its devices on this node are withdrawn: an
 	// update of the driver takes less.
 	absence = 30 * time.Second
 )
 
-// Config is what a Manager needs.
+// Config configures a Manager.
 type Config struct {
 	NodeName string
 	Client   kubernetes.Interface
-	Dir      string // for the file with what is prepared
+	Dir      string // for the file with the prepared claims
 	Logger   *slog.Logger
 }
 
@@ -54,20 +54,20 @@ type Manager struct {
 	Config
 	drivers *drivers
 
-	// preparing keeps Prepare and Unprepare of a claim apart.
+	// preparing serializes Prepare and Unprepare of a claim.
 	preparing keyed
 
 	mu     sync.Mutex
 	claims map[types.UID]*prepared
 }
 
-// prepared is a claim of which a driver may know. It is a part of the file.
+// prepared is a claim that a driver may know. It is a part of the file.
 type prepared struct {
 	UID       types.UID            `json:"uid"`
 	Namespace string               `json:"namespace"`
 	Name      string               `json:"name"`
 	Pods      sets.Set[types.UID]  `json:"pods"`
-	Drivers   map[string][]*device `json:"drivers"` // what each has prepared
+	Drivers   map[string][]*device `json:"drivers"` // the devices that each has prepared
 	Done      bool                 `json:"done"`
 }
 
@@ -76,7 +76,7 @@ type device struct {
 	CDI      []string `json:"cdi,omitempty"`
 }
 
-// New reads what was prepared before.
+// New reads the saved claims.
 func New(config Config) (*Manager, error) {
 	m := &Manager{Config: config, drivers: newDrivers(), claims: map[types.UID]*prepared{}}
 	path := filepath.Join(m.Dir, stateFile)
@@ -118,7 +118,7 @@ func (m *Manager) save() error {
 // need is a claim that a pod uses.
 type need struct {
 	name string
-	made bool // for the pod
+	made bool // made for the pod
 }
 
 func needs(pod *v1.Pod) ([]need, error) {
@@ -138,8 +138,8 @@ func needs(pod *v1.Pod) ([]need, error) {
 	return out, nil
 }
 
-// Prepare has the pod's devices prepared. It may be called again and again: what is prepared costs
-// nothing.
+// Prepare has the pod's devices prepared. It may be called again at no cost: prepared
+// claims are skipped.
 func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 	list, err := needs(pod)
 	if err != nil {
@@ -178,7 +178,7 @@ func (m *Manager) prepareClaim(ctx context.Context, pod *v1.Pod, n need) error {
 		return err
 	}
 	names := driversOf(claim)
-	// A driver that is not there is told before others are asked.
+	// A missing driver is reported before others are asked.
 	for _, name := range names {
 		if _, err := m.drivers.get(name); err != nil {
 			return err
@@ -199,8 +199,8 @@ func (m *Manager) prepareClaim(ctx context.Context, pod *v1.Pod, n need) error {
 	return m.save()
 }
 
-// isPrepared tells whether the claim is, for this pod. A claim of that name and another UID is not:
-// it is told apart by the pod, which is the user of one of them only.
+// isPrepared reports whether the claim is prepared for this pod. A claim of that name and another
+// UID is not: the pod is the user of one of them only.
 func (m *Manager) isPrepared(pod *v1.Pod, name string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -212,7 +212,7 @@ func (m *Manager) isPrepared(pod *v1.Pod, name string) bool {
 	return false
 }
 
-// begin notes that the pod uses the claim, before a driver knows of it.
+// begin records that the pod uses the claim, before a driver knows of it.
 func (m *Manager) begin(pod *v1.Pod, claim *resourcev1.ResourceClaim) (*prepared, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -236,8 +236,8 @@ func driversOf(claim *resourcev1.ResourceClaim) []string {
 	return sets.List(names)
 }
 
-// Unprepare takes back what no other pod uses. It must be called after the pod's containers have
-// ended, and again until it succeeds.
+// Unprepare takes back the devices that no other pod uses. It must be called after the pod's
+// containers have ended, and again until it succeeds.
 func (m *Manager) Unprepare(ctx context.Context, pod types.UID) error {
 	var errs []error
 	for _, c := range m.of(pod) {

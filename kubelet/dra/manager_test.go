@@ -114,7 +114,7 @@ func (d *fakeDriver) set(fails string) {
 	d.fails = fails
 }
 
-// called checks what the driver was asked for since the last time.
+// called checks the driver's calls since the last time.
 func (d *fakeDriver) called(t *testing.T, want ...string) {
 	t.Helper()
 	d.mu.Lock()
@@ -224,7 +224,7 @@ func TestPreparedOutlivesTheProcess(t *testing.T) {
 		t.Fatalf("a driver that fails: %v", err)
 	}
 	d.called(t, "prepare c")
-	// The driver may have done half of it: what was begun is taken back, by another process, too.
+	// The driver may have done half of it: another process takes that back, too.
 	m = begin()
 	if pods, _ := m.Pods(); !slices.Equal(pods, []types.UID{p.UID}) {
 		t.Fatalf("pods %v", pods)
@@ -294,8 +294,8 @@ func TestExtendedResources(t *testing.T) {
 	}
 }
 
-// TestRegistration: a driver is found by its socket, told so, and forgotten when the socket is
-// gone.
+// TestRegistration: a driver is found by its socket, notified, and forgotten when the
+// socket is gone.
 func TestRegistration(t *testing.T) {
 	m := newManager(t, t.TempDir())
 	dir := filepath.Join(t.TempDir(), "r")

@@ -34,9 +34,9 @@ func (m *Manager) Deregister(p plugins.Plugin) {
 // all stands for every driver.
 const all = ""
 
-// Run withdraws the devices of drivers that do not come back, until ctx ends. No pod is to be sent
-// to a device that nobody can prepare. It begins with those of all drivers, because none has
-// registered with this process yet: a driver that is there offers its devices again.
+// Run withdraws the devices of drivers that do not come back, until ctx ends. The scheduler must
+// not choose a device that no driver can prepare. Run begins with the devices of all drivers,
+// because none has registered with this process yet: a present driver offers its devices again.
 func (m *Manager) Run(ctx context.Context) error {
 	defer m.drivers.close()
 	tick := time.NewTicker(absence)

@@ -13,29 +13,29 @@ import (
 	"github.com/barque/barque/kubelet/admission"
 )
 
-// Observation is how much of a signal there is.
+// Observation is the state of a signal.
 type Observation struct {
 	Available, Capacity int64
 }
 
-// Memory is what a decision needs of earlier ones.
+// Memory keeps the state between decisions.
 type Memory struct {
 	since    map[int]time.Time                  // since when a threshold is met, by its place in the list
 	lastSeen map[v1.NodeConditionType]time.Time // when a condition was last due
 }
 
-// Verdict is what follows from what was observed.
+// Verdict is the decision that follows from an observation.
 type Verdict struct {
-	// Conditions are those that the node is to have, in order.
+	// Conditions are the node's conditions, in order.
 	Conditions []v1.NodeConditionType
-	// Short is the threshold to act on now; nil when nothing is short for long enough.
+	// Short is the threshold to act on now; nil when none has been met for long enough.
 	Short *Threshold
 	// Met are all thresholds that are met, whether their grace is over or not.
 	Met []Threshold
 }
 
-// Judge says what is short. It keeps a condition for transition after it was last due, so that pods
-// do not come back only to be evicted again.
+// Judge decides which conditions the node has and which threshold is met. It keeps a condition for
+// transition after it was last due, so that pods do not come back only to be evicted again.
 func Judge(m *Memory, thresholds []Threshold, seen map[Signal]Observation, transition time.Duration, now time.Time) Verdict {
 	if m.since == nil {
 		m.since, m.lastSeen = map[int]time.Time{}, map[v1.NodeConditionType]time.Time{}
@@ -46,7 +46,7 @@ func Judge(m *Memory, thresholds []Threshold, seen map[Signal]Observation, trans
 		o, ok := seen[t.Signal]
 		if !ok {
 			if !m.since[i].IsZero() {
-				m.lastSeen[about[t.Signal].condition] = now // nobody knows that it is over
+				m.lastSeen[about[t.Signal].condition] = now // no observation shows that it is over
 			}
 			continue
 		}
@@ -88,7 +88,7 @@ func Judge(m *Memory, thresholds []Threshold, seen map[Signal]Observation, trans
 	return v
 }
 
-// ContainerUse is what one container uses.
+// ContainerUse has the figures of one container.
 type ContainerUse struct {
 	Name   string
 	Memory int64 // working set
@@ -96,7 +96,7 @@ type ContainerUse struct {
 	Inodes int64
 }
 
-// Use is what a pod uses.
+// Use has the figures of a pod.
 type Use struct {
 	Containers []ContainerUse
 	Memory     int64 // working set of the whole pod, when known
@@ -133,7 +133,7 @@ func (u Use) inodes() int64 {
 	return sum
 }
 
-// used is how much of a resource a pod uses, and how much it asked for.
+// used returns a pod's use of a resource and its request.
 func used(name v1.ResourceName, pod *v1.Pod, u Use) (usage, request int64) {
 	requests := admission.Requests(pod)
 	switch name {
@@ -154,9 +154,8 @@ type Candidate struct {
 	Use Use
 }
 
-// Rank orders pods by how soon they are to be evicted for want of a resource: those that use more
-// than they asked for, then by priority, then by how much more than asked for. Pods that the node
-// must run are left out.
+// Rank orders pods for eviction for want of a resource: those above their requests first, then by
+// priority, then by the excess over their requests. Pods that the node must run are left out.
 func Rank(name v1.ResourceName, pods []Candidate) []Candidate {
 	list := slices.DeleteFunc(slices.Clone(pods), func(c Candidate) bool { return admission.IsCritical(c.Pod) })
 	slices.SortStableFunc(list, func(a, b Candidate) int {
@@ -181,7 +180,7 @@ func priority(pod *v1.Pod) int32 {
 	return *pod.Spec.Priority
 }
 
-// Message tells users why a pod was evicted, with figures.
+// Message is the message for users about an eviction, with figures.
 func Message(t Threshold, o Observation, c Candidate) string {
 	name := about[t.Signal].resource
 	message := fmt.Sprintf("The node was low on resource: %v. ", name)
@@ -227,7 +226,7 @@ func bytes(n int64) string {
 	return resource.NewQuantity((n+1023)>>10<<10, resource.BinarySI).String()
 }
 
-// OverLimit says which limit of local storage a pod exceeds; empty when none.
+// OverLimit returns a message about the limit of local storage that a pod exceeds; empty when none.
 func OverLimit(c Candidate) string {
 	for i := range c.Pod.Spec.Volumes {
 		v := &c.Pod.Spec.Volumes[i]
@@ -243,7 +242,7 @@ func OverLimit(c Candidate) string {
 	if !ok {
 		return ""
 	}
-	// Where some container has no limit the sum is none of the pod's.
+	// Where some container has no limit, the sum is no limit of the pod.
 	if c.Use.disk() > limit.Value() && allLimited(c.Pod) {
 		return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
 	}
@@ -267,7 +266,7 @@ func allLimited(pod *v1.Pod) bool {
 	return true
 }
 
-// MeasuresDisk tells whether it matters how much of the disk a pod uses, though nothing is short.
+// MeasuresDisk reports whether a pod's use of the disk matters while nothing is short.
 func MeasuresDisk(pod *v1.Pod) bool {
 	for i := range pod.Spec.Volumes {
 		if e := pod.Spec.Volumes[i].EmptyDir; e != nil && e.SizeLimit != nil && e.Medium != v1.StorageMediumMemory {

@@ -185,7 +185,7 @@ type machine struct {
 	disk, images int64
 	pods         []*v1.Pod
 	uses         map[types.UID]Use
-	dying        time.Duration // how long a pod that was evicted holds what it has
+	dying        time.Duration // how long an evicted pod holds its resources
 	slow         bool          // the disk of pods cannot be measured in time
 	frees        int
 	evicted      []string
@@ -318,8 +318,8 @@ func TestManager(t *testing.T) {
 	})
 }
 
-// TestOneAtATime: what an evicted pod holds counts until the pod is gone; no other is evicted for
-// it.
+// TestOneAtATime: the resources of an evicted pod count until the pod is gone; no other pod is
+// evicted meanwhile.
 func TestOneAtATime(t *testing.T) {
 	hard := map[string]string{"memory.available": "4Gi"}
 	for _, c := range []struct {
@@ -367,7 +367,7 @@ func TestMemoryDoesNotWaitForDisk(t *testing.T) {
 			t.Errorf("evicted %q at once, want p0", got)
 		}
 		time.Sleep(10 * time.Minute)
-		if got := m.victims(); got != "p0 p2" { // by what could be measured of it
+		if got := m.victims(); got != "p0 p2" { // by the figures that could be measured
 			t.Errorf("evicted %q in the end, want p0 p2", got)
 		}
 	})

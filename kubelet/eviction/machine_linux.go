@@ -23,7 +23,7 @@ import (
 	"github.com/barque/barque/kubelet/usage"
 )
 
-// Runtime knows where images are.
+// Runtime returns the runtime's image file systems.
 type Runtime interface {
 	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 }
@@ -49,7 +49,7 @@ type Machine struct {
 
 var _ Measure = (*Machine)(nil)
 
-// Node implements Measure. Available memory is what the kernel says could be used without swapping.
+// Node implements Measure. Available memory is the kernel's estimate of memory without swapping.
 func (m *Machine) Node(ctx context.Context) (map[Signal]Observation, error) {
 	seen := map[Signal]Observation{}
 	var errs []error
@@ -75,7 +75,7 @@ func (m *Machine) Node(ctx context.Context) (map[Signal]Observation, error) {
 	} else {
 		seen[PIDAvailable] = Observation{Available: most - running, Capacity: most}
 	}
-	// A file system without a fixed number of inodes tells of none.
+	// A file system without a fixed number of inodes reports none.
 	for _, s := range []Signal{NodeFsInodesFree, ImageFsInodesFree} {
 		if seen[s].Capacity == 0 {
 			delete(seen, s)
@@ -84,7 +84,7 @@ func (m *Machine) Node(ctx context.Context) (map[Signal]Observation, error) {
 	if len(seen) == 0 {
 		return nil, errors.Join(errs...)
 	}
-	return seen, nil // what is known counts; a runtime that is away makes the node not ready anyway
+	return seen, nil // known signals count; a runtime that is away makes the node not ready anyway
 }
 
 // imageDir is where the runtime keeps its images.
@@ -141,7 +141,7 @@ func (m *Machine) Pods(ctx context.Context, pods []*v1.Pod, disk func(*v1.Pod) b
 	return uses, errors.Join(errs...)
 }
 
-// useOf is what control groups and layers show. Containers that have ended keep their layers.
+// useOf returns a pod's use by its control groups and layers. Ended containers keep their layers.
 func useOf(pod *usage.Pod) Use {
 	use := Use{Memory: workingSet(pod.Figures)}
 	if pod.Tasks != nil {
@@ -164,7 +164,7 @@ func workingSet(f usage.Figures) int64 {
 	return int64(f.Memory.WorkingSet)
 }
 
-// addDisk adds logs and volumes to what a pod uses, also when it cannot measure all of them.
+// addDisk adds logs and volumes to a pod's use, also when it cannot measure all of them.
 func (m *Machine) addDisk(ctx context.Context, pod *v1.Pod, use *Use) error {
 	var errs []error
 	logged := map[string]bool{}
@@ -193,7 +193,7 @@ func (m *Machine) addDisk(ctx context.Context, pod *v1.Pod, use *Use) error {
 }
 
 // walk adds up the blocks of all files below a directory, on its own file system, each file once.
-// What disappears meanwhile is not counted. With an error it returns what it has counted so far.
+// Files that disappear meanwhile are not counted. With an error it returns the sum so far.
 func walk(ctx context.Context, dir string) (bytes, inodes int64, err error) {
 	type file struct{ dev, ino uint64 }
 	seen := map[file]bool{}
@@ -248,7 +248,7 @@ func fileSystem(dir string) (space, inodes Observation, err error) {
 	return Observation{int64(s.Bavail) * s.Bsize, int64(s.Blocks) * s.Bsize}, Observation{int64(s.Ffree), int64(s.Files)}, nil
 }
 
-// memory returns how much memory the machine has, and how much of it is available, in bytes.
+// memory returns the machine's memory and its available part, in bytes.
 func memory() (all, available int64, err error) {
 	f, err := os.Open("/proc/meminfo")
 	if err != nil {
@@ -269,7 +269,7 @@ func memory() (all, available int64, err error) {
 	return amounts["MemTotal"], amounts["MemAvailable"], nil
 }
 
-// tasks returns how many tasks the machine has and how many it may have.
+// tasks returns the machine's number of tasks and its maximum.
 func tasks() (running, most int64, err error) {
 	number := func(path string) (int64, error) {
 		raw, err := os.ReadFile(path)

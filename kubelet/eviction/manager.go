@@ -1,10 +1,10 @@
 // Package eviction ends pods before the node itself runs out of memory, disk or processes.
 //
-// Every ten seconds it measures what is left (a Signal), compares that with thresholds, and says
-// which conditions the node has. When something is short it first frees what nobody misses: unused
-// images and dead containers. It measures again, and only then ends one pod, the one that matters
-// least by Kubernetes' order. The next one stays until nothing of that one is left: only then it
-// shows whether that was enough. Judge, Rank and OverLimit decide, and are pure.
+// Every ten seconds it measures the free resources (a Signal each), compares them with thresholds,
+// and sets the node's conditions. When a resource is short it first removes unused images and dead
+// containers. It measures again, and only then ends one pod, the first by Kubernetes' order. The
+// next pod stays until nothing is left of that one: only then measurements show whether that was
+// enough. Judge, Rank and OverLimit decide, and are pure.
 //
 // It also ends pods that exceed their own limits of local storage. Measuring these takes walks over
 // files, which nothing else waits for. Memory limits of containers are the kernel's matter.
@@ -22,41 +22,41 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Measure reads what a decision depends on.
+// Measure reads the input of a decision.
 type Measure interface {
-	// Node returns what is left, by signal. A signal that cannot be read is left out.
+	// Node returns the free resources by signal. A signal that cannot be read is left out.
 	Node(ctx context.Context) (map[Signal]Observation, error)
-	// Pods returns what pods use. Disk is measured for those for which disk returns true. With an
-	// error it may return what it has measured so far.
+	// Pods returns the usage of pods. It measures the disk of those for which disk returns true. With
+	// an error it may return the measured part.
 	Pods(ctx context.Context, pods []*v1.Pod, disk func(*v1.Pod) bool) (map[types.UID]Use, error)
-	// OneDisk tells whether nodefs and imagefs are the same file system.
+	// OneDisk reports whether nodefs and imagefs are the same file system.
 	OneDisk(ctx context.Context) bool
 }
 
-// Config is what a Manager needs.
+// Config configures a Manager.
 type Config struct {
 	Measure    Measure
 	Thresholds []Threshold
 	// Transition is how long a condition stays after it was last due; 5 min when 0.
 	Transition time.Duration
-	// MaxPodGrace bounds how long a pod has to end that is evicted for a soft threshold.
+	// MaxPodGrace bounds the grace period of a pod that is evicted for a soft threshold.
 	MaxPodGrace time.Duration
 	Every       time.Duration // how often to look; 10 s when 0
 
-	// Pods lists the pods that hold something on the node, with the resources that they were given.
+	// Pods lists the pods that hold resources of the node, with their allocations.
 	Pods func() []*v1.Pod
 	// Evict ends a pod. It is false when the pod is being ended already.
 	Evict func(uid types.UID, message string, grace time.Duration) bool
-	// Gone tells whether a pod that was evicted holds nothing on the node any more.
+	// Gone reports whether an evicted pod holds nothing on the node any more.
 	Gone func(uid types.UID) bool
 	// Free removes unused images and dead containers.
 	Free func(ctx context.Context) error
-	// Evicted is told of each pod that was evicted for lack of a resource, and of the signal. It
+	// Evicted is called for each pod that was evicted for lack of a resource, with the signal. It
 	// may be nil.
 	Evicted func(Signal)
 	// NodeEvent records an event of the node.
 	NodeEvent func(reason, message string)
-	// Changed is called when the conditions are others.
+	// Changed is called when the conditions have changed.
 	Changed func()
 	Logger  *slog.Logger
 	Now     func() time.Time // time.Now when nil
@@ -86,14 +86,14 @@ func New(config Config) *Manager {
 	return &Manager{Config: config, ending: map[types.UID]time.Time{}}
 }
 
-// Conditions are those of MemoryPressure, DiskPressure and PIDPressure that the node has.
+// Conditions returns the node's conditions of memory, disk and PID pressure.
 func (m *Manager) Conditions() []v1.NodeConditionType {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.conditions)
 }
 
-// quickly is how soon to look again while an evicted pod ends.
+// quickly is the pause between looks while an evicted pod ends.
 const quickly = 2 * time.Second
 
 // endPatience bounds the wait for an evicted pod beyond its grace period.
@@ -124,7 +124,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// waits tells whether an evicted pod still holds something.
+// waits reports whether an evicted pod still holds resources.
 func (m *Manager) waits() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -187,7 +187,7 @@ func (m *Manager) publish(conditions []v1.NodeConditionType) {
 	}
 }
 
-// frees tells whether removing images and containers gives back some of a signal.
+// frees reports whether removing images and containers helps against a signal.
 func (m *Manager) frees(ctx context.Context, s Signal) bool {
 	switch s {
 	case ImageFsAvailable, ImageFsInodesFree:
@@ -202,7 +202,7 @@ func (m *Manager) frees(ctx context.Context, s Signal) bool {
 // short meanwhile.
 const rankPatience = 30 * time.Second
 
-// evict ends the pod that matters least.
+// evict ends the first pod of the ranking.
 func (m *Manager) evict(ctx context.Context, t Threshold, o Observation) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, rankPatience, fmt.Errorf("measuring all pods took longer than %s", rankPatience))
 	defer cancel()
@@ -238,13 +238,13 @@ func (m *Manager) evict(ctx context.Context, t Threshold, o Observation) error {
 }
 
 // limitsEvery is the pause between two rounds of measuring the disk that pods with limits use.
-// limitsPatience bounds a round: after it, pods are judged by what was measured so far.
+// limitsPatience bounds a round: after it, pods are judged by the measured part.
 const (
 	limitsEvery    = time.Minute
 	limitsPatience = 5 * time.Minute
 )
 
-// watchLimits ends pods that use more local storage than they may, until ctx ends.
+// watchLimits ends pods that exceed their limits of local storage, until ctx ends.
 func (m *Manager) watchLimits(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Signal is something that a node may run short of.
+// Signal is a resource that a node may run short of.
 type Signal string
 
 // The signals, as kubelets name them. The runtime keeps images and the writable layers of
@@ -26,7 +26,7 @@ const (
 	PIDAvailable      Signal = "pid.available"
 )
 
-// about says of each signal which condition of the node it leads to, and which resource is short.
+// about maps each signal to a condition of the node and the short resource.
 var about = map[Signal]struct {
 	condition v1.NodeConditionType
 	resource  v1.ResourceName
@@ -39,13 +39,13 @@ var about = map[Signal]struct {
 	PIDAvailable:      {v1.NodePIDPressure, resourcePIDs},
 }
 
-// Names under which pods are told of what is no resource of the API.
+// Names in messages for resources that the API does not have.
 const (
 	resourceInodes v1.ResourceName = "inodes"
 	resourcePIDs   v1.ResourceName = "pids"
 )
 
-// Amount is a quantity, or a share of what there is.
+// Amount is a quantity, or a share of the capacity.
 type Amount struct {
 	Quantity resource.Quantity
 	Share    float64 // 0.1 is 10 %; the quantity counts when 0
@@ -58,7 +58,7 @@ func (a Amount) of(capacity int64) int64 {
 	return a.Quantity.Value()
 }
 
-// off tells whether an amount turns a threshold off: nothing, or all that there is.
+// off reports whether an amount turns a threshold off: nothing, or the whole capacity.
 func (a Amount) off() bool {
 	return a.Share >= 1 || a.Share == 0 && a.Quantity.Sign() == 0
 }
@@ -82,13 +82,13 @@ func ParseAmount(text string) (Amount, error) {
 	return Amount{Quantity: q}, nil
 }
 
-// Threshold is how much of a signal must be there.
+// Threshold is the least amount of a signal.
 type Threshold struct {
 	Signal Signal
 	Value  Amount
-	// Grace is how long there may be less before pods are evicted; 0 for a hard threshold.
+	// Grace is how long the threshold may be met before pods are evicted; 0 for a hard threshold.
 	Grace time.Duration
-	// MinReclaim is by how much there must be more before the shortage is over.
+	// MinReclaim is the amount above the threshold at which the shortage is over.
 	MinReclaim Amount
 }
 
@@ -166,7 +166,7 @@ func parse(name, value string, reclaim map[string]string) (Threshold, error) {
 	return t, nil
 }
 
-// Reserve adds to what is reserved what must stay free by the hard thresholds: pods cannot have it.
+// Reserve adds the hard thresholds to the reserved resources: pods cannot have those either.
 func Reserve(reserved v1.ResourceList, thresholds []Threshold, capacity v1.ResourceList) v1.ResourceList {
 	sum := v1.ResourceList{}
 	for name, q := range reserved {

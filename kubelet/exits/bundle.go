@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// OfBundle returns how the container of an OCI bundle ended, by the file that containerd's shim
+// OfBundle returns the end of the container of an OCI bundle, by the file that containerd's shim
 // writes into it; false if it has not ended.
 func OfBundle(bundle string) (Record, bool, error) {
 	raw, err := os.ReadFile(filepath.Join(bundle, "exit.json"))

@@ -1,8 +1,8 @@
 // Package exits keeps records of how containers ended, for ends that the runtime may forget.
 //
-// A shim knows how its container ended until containerd deletes the task, and containerd writes it
-// down only afterwards. A containerd that ends in between, or a machine that boots meanwhile,
-// leaves a container that CRI calls exited with code 255 and the reason Unknown. A record has the
+// A shim keeps the end of its container until containerd deletes the task, and containerd records
+// it only afterwards. A containerd that ends in between, or a machine that boots meanwhile, leaves
+// a container that CRI reports as exited with code 255 and the reason Unknown. A record has the
 // true code. Package shim writes one before it forgets a task, and package containerd writes those
 // of tasks that no containerd has seen end. The kubelet reads them (package cri).
 //
@@ -24,7 +24,7 @@ import (
 // Env is the environment variable that has the path of the Dir, for shims.
 const Env = "BARQUE_EXITS"
 
-// Record is how a container ended.
+// Record is the end of a container.
 type Record struct {
 	ExitCode   uint32    `json:"exitCode"`
 	FinishedAt time.Time `json:"finishedAt"`

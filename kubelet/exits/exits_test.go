@@ -31,7 +31,7 @@ func TestRecords(t *testing.T) {
 			t.Errorf("%q has a record", bad)
 		}
 	}
-	// What a killed writer, or a loss of power, leaves is no record.
+	// The remains of a killed writer, or of a loss of power, are no record.
 	for name, text := range map[string]string{".new-77": "{}", "empty": "", "half": `{"exitCode":`, "none": `{}`} {
 		if err := os.WriteFile(filepath.Join(string(d), name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -27,24 +27,23 @@ type Imported struct {
 	Images []string `json:"images"` // names
 }
 
-// importsAtOnce is the number of nodes that get a tar at the same time. Each has a copy of its own
-// on the way, through one API server.
+// importsAtOnce is the number of nodes that get a tar at the same time. Each tar passes through one
+// API server.
 const importsAtOnce = 4
 
-// silence is the time without a byte taken by a node, or without an answer of a node that has the
-// whole tar, after which the Node is looked at. After half of it the node is reported as waited
-// for.
+// silence is the time after which a node that takes no byte, or that has the whole tar and does not
+// answer, is checked by its Node object. After half of it the node is reported as waited for.
 const silence = time.Minute
 
-// Progress has functions that report it. They are called one at a time.
+// Progress has callbacks for progress. They are called one at a time.
 type Progress struct {
 	Done    func(node string, images []string)
 	Waiting func(node string) // it has taken nothing for a while
 }
 
-// ImportOnAll puts the images of a tar into the runtimes of all nodes, through the API server. Each
-// node gets what open returns. The error names the nodes that failed: the other nodes have the
-// images. A node that is not Ready gets none, and one that falls silent is given up.
+// ImportOnAll puts the images of a tar into the runtimes of all nodes, through the API server. open
+// is called for each node. The error names the nodes that failed: the other nodes have the images.
+// A node that is not Ready gets none, and one that falls silent is given up.
 func ImportOnAll(ctx context.Context, client corev1client.CoreV1Interface, open func() (io.ReadCloser, error), report Progress) error {
 	nodes, err := client.Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -106,7 +105,7 @@ func importOn(ctx context.Context, client corev1client.CoreV1Interface, node str
 			giveUp(err)
 		}
 	})
-	// Only a plain reader is sent as it comes.
+	// The client streams only a plain reader.
 	result := client.RESTClient().Post().Resource("nodes").Name(node).SubResource("proxy").Suffix(ImportPath).
 		SetHeader("Content-Type", "application/x-tar").Body(io.Reader(taken)).Do(ctx)
 	body, err := result.Raw()
@@ -134,13 +133,13 @@ func (m *moving) Read(p []byte) (int, error) {
 	n, err := m.Reader.Read(p)
 	select {
 	case m.moves <- err != nil:
-	case <-m.moves: // nobody has looked since the last move
+	case <-m.moves: // the last move is not yet read
 		m.moves <- err != nil
 	}
 	return n, err
 }
 
-// errSilent is wrapped by the reason why a node is given up.
+// errSilent is wrapped by the error of a node that is given up.
 var errSilent = errors.New("it was given up")
 
 // watch returns the reason to give the node up, or nil when ctx ends. A node that has the whole tar
@@ -184,8 +183,8 @@ func (m *moving) watch(ctx context.Context, client corev1client.CoreV1Interface,
 // unexplained is client-go's message for an answer that it cannot read.
 const unexplained = "unknown"
 
-// said returns the node's own words, which client-go keeps among the details, or else the body of
-// the answer, which it drops when that is no text.
+// said returns the node's own message, which client-go keeps among the details, or else the body of
+// the answer, which client-go drops when it is no text.
 func said(err error, body []byte) error {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

@@ -20,8 +20,8 @@ import (
 	"github.com/barque/barque/kubelet/images"
 )
 
-// Each node gets the whole tar. One that fails keeps no other node from it, and its own words reach
-// the user.
+// Each node gets the whole tar. A node that fails does not affect the others, and its own message
+// reaches the user.
 func TestImportOnAll(t *testing.T) {
 	tar := bytes.Repeat([]byte("image"), 1<<20)
 	answers := map[string]func(w http.ResponseWriter){

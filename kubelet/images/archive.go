@@ -15,8 +15,8 @@ var errNoArchive = errors.New("it is no image archive: want the output of 'docke
 // zstdMagic begins a stream of zstd.
 var zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
 
-// LooksLikeArchive returns an error if r does not begin as an archive of images does. It reads the
-// first entry at the most: the runtime that imports the rest judges it.
+// LooksLikeArchive returns an error if r does not begin as an archive of images. It reads at most
+// the first entry: the runtime checks the rest.
 func LooksLikeArchive(r io.Reader) error {
 	head := bufio.NewReader(r)
 	magic, _ := head.Peek(len(zstdMagic)) // a short file is none, which shows below

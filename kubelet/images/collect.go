@@ -16,20 +16,20 @@ import (
 	"github.com/barque/barque/kubelet/cri"
 )
 
-// Containers tells what images are used by.
+// Containers lists the containers that use images.
 type Containers interface {
 	ListContainers(ctx context.Context, selector map[string]string) ([]*runtimeapi.Container, error)
 	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
 }
 
-// CollectorConfig is what a Collector needs.
+// CollectorConfig configures a Collector.
 type CollectorConfig struct {
 	Images     cri.Images
 	Containers Containers
-	// HighPercent and LowPercent of the disk being used start and end a collection; 85 and 80 when
-	// 0.
+	// HighPercent and LowPercent are the use of the disk at which a collection starts and ends; 85
+	// and 80 when 0.
 	HighPercent, LowPercent int
-	// MinAge is how long an image is kept at least after it was first seen; 2 min when 0.
+	// MinAge is the least age of a removed image, since it was first seen; 2 min when 0.
 	MinAge time.Duration
 	Every  time.Duration // how often to look; 5 min when 0
 	// Usage returns the size and the free bytes of the file system below a directory; statfs when
@@ -39,9 +39,8 @@ type CollectorConfig struct {
 	Logger *slog.Logger
 }
 
-// Collector removes images that no container uses, those unused for longest first, when the disk on
-// which they are gets full. Pinned images, such as the sandbox's, stay. It is safe for concurrent
-// use.
+// Collector removes images that no container uses, those unused for longest first, when their disk
+// gets full. Pinned images, such as the sandbox's, stay. It is safe for concurrent use.
 type Collector struct {
 	CollectorConfig
 
@@ -78,8 +77,7 @@ func statfs(dir string) (total, free uint64, err error) {
 
 // Run collects until ctx ends.
 func (c *Collector) Run(ctx context.Context) error {
-	// The first look finds images of any age: they were not pulled just now for a pod that is to
-	// start.
+	// The first look finds images of any age: none was pulled just now for a pod that is starting.
 	if err := c.look(ctx, time.Time{}); err != nil && ctx.Err() == nil {
 		c.Logger.Warn("cannot tell which images there are; trying again", "error", err)
 	}
@@ -97,7 +95,7 @@ func (c *Collector) Run(ctx context.Context) error {
 	}
 }
 
-// look notes which images there are. Those that are new count as first seen at a time.
+// look records the present images. New ones count as first seen at a time.
 func (c *Collector) look(ctx context.Context, first time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,7 +103,7 @@ func (c *Collector) look(ctx context.Context, first time.Time) error {
 	return err
 }
 
-// Collect looks once and removes what it must.
+// Collect removes images once, as far as it must.
 func (c *Collector) Collect(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,7 +134,7 @@ func (c *Collector) Collect(ctx context.Context) error {
 }
 
 // RemoveUnused removes all images that no container uses and that are old enough: a new one may
-// have been pulled for a container that is to start.
+// have been pulled for a container that is starting.
 func (c *Collector) RemoveUnused(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -213,7 +211,7 @@ func (c *Collector) note(ctx context.Context, first time.Time) (list []*runtimea
 	return list, used, nil
 }
 
-// excess is how many bytes must go; 0 while the disk is not too full.
+// excess returns the bytes that must go; 0 while the disk is not too full.
 func (c *Collector) excess(ctx context.Context) (int64, error) {
 	info, err := c.Images.ImageFsInfo(ctx)
 	if err != nil {

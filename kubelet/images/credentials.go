@@ -23,8 +23,8 @@ type dockerAuth struct {
 	IdentityToken string `json:"identitytoken"`
 }
 
-// credentials gathers what the pod's imagePullSecrets hold for an image, the most specific first. A
-// Secret that is not there is passed over: the image may be public.
+// credentials returns the credentials of the pod's imagePullSecrets for an image, the most specific
+// first. A missing Secret is passed over: the image may be public.
 func (p *Puller) credentials(ctx context.Context, pod *v1.Pod, image string) ([]*runtimeapi.AuthConfig, error) {
 	type match struct {
 		pattern string
@@ -87,8 +87,8 @@ func parseAuths(secret *v1.Secret) (map[string]dockerAuth, error) {
 	return auths, nil
 }
 
-// patternMatches tells whether credentials kept under pattern (a registry, optionally with a path,
-// a port and * for one label of the host name) are for an image.
+// patternMatches reports whether credentials kept under pattern (a registry, optionally with a
+// path, a port and * for one label of the host name) are for an image.
 func patternMatches(pattern, image string) bool {
 	named, err := reference.ParseDockerRef(image)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/barque/barque/kubelet/cri"
 )
 
-// Reasons shown for a container whose image cannot be had.
+// Reasons of a container without its image.
 const (
 	ReasonPull    = "ErrImagePull"
 	ReasonNever   = "ErrImageNeverPull"
@@ -30,7 +30,7 @@ const (
 	ReasonInspect = "ImageInspectError"
 )
 
-// Error is why an image could not be had, with the reason that clients know it by.
+// Error is the failure to get an image, with upstream's reason.
 type Error struct {
 	Reason string
 	Err    error
@@ -39,7 +39,7 @@ type Error struct {
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-// Events is told what happens, to be recorded as events of the pod.
+// Events records events of pods.
 type Events interface {
 	Event(pod *v1.Pod, container *v1.Container, kind, reason, message string)
 }
@@ -49,7 +49,7 @@ type Secrets interface {
 	Secret(ctx context.Context, pod *v1.Pod, name string) (*v1.Secret, error)
 }
 
-// Config is what a Puller needs.
+// Config configures a Puller.
 type Config struct {
 	Images  cri.Images
 	Secrets Secrets
@@ -57,8 +57,7 @@ type Config struct {
 	Logger  *slog.Logger
 	// Parallel bounds the pulls that run at a time; 5 when 0.
 	Parallel int
-	// QPS bounds how many pulls begin in a second, Burst how many may begin at once; no bound when
-	// 0.
+	// QPS bounds the pulls that begin in a second, Burst those that begin at once; no bound when 0.
 	QPS   float32
 	Burst int
 }
@@ -97,8 +96,8 @@ func NewPuller(config Config) *Puller {
 	return p
 }
 
-// Ensure makes the image of a container present as its policy says and returns the reference to
-// start the container with. A failure is an *Error.
+// Ensure makes the image of a container present by its pull policy, and returns the reference for
+// the container. A failure is an *Error.
 func (p *Puller) Ensure(ctx context.Context, pod *v1.Pod, container *v1.Container, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	image, err := Normalize(container.Image)
 	if err != nil {
@@ -146,8 +145,8 @@ func (p *Puller) fail(pod *v1.Pod, container *v1.Container, reason string, err e
 	return &Error{Reason: reason, Err: err}
 }
 
-// PolicyOf is the pull policy that holds for a container: images named by a tag that moves are
-// always pulled unless the container says otherwise.
+// PolicyOf returns the pull policy of a container: images with a moving tag are always pulled
+// unless the container has a policy.
 func PolicyOf(c *v1.Container) v1.PullPolicy {
 	if c.ImagePullPolicy != "" {
 		return c.ImagePullPolicy
@@ -199,7 +198,7 @@ func (p *Puller) pull(ctx context.Context, pod *v1.Pod, image string, sandbox *r
 			if !errors.Is(running.err, errAbandoned) {
 				return running.ref, running.err
 			}
-			// Whoever pulled lost interest; this one has not.
+			// The caller of this pull has gone; this one still waits.
 		case <-ctx.Done():
 			return "", context.Cause(ctx)
 		}

@@ -57,7 +57,7 @@ func TestEnsure(t *testing.T) {
 	}
 }
 
-// slow pulls until it is told to go on.
+// slow pulls until it is released.
 type slow struct {
 	*fake.Runtime
 	release chan struct{}
@@ -72,8 +72,8 @@ func (s slow) PullImage(ctx context.Context, image string, auth *runtimeapi.Auth
 	return s.Runtime.PullImage(ctx, image, auth, box)
 }
 
-// TestOnePullServesAll: those who want an image while it is pulled wait for it, and when the one
-// who began loses interest another one goes on.
+// TestOnePullServesAll: later callers wait for a running pull of the same image, and go on with it
+// when its first caller gives up.
 func TestOnePullServesAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		images := slow{fake.New(), make(chan struct{})}
@@ -171,8 +171,8 @@ func (m mounting) ContainerStatus(context.Context, string) (*runtimeapi.Containe
 	return &s, nil
 }
 
-// TestRemoveUnused: short of disk, a node keeps images that are used, be it for a volume, and those
-// that were pulled just now for a container that is to start.
+// TestRemoveUnused: short of disk, a node keeps used images, those of volumes among them, and those
+// that were pulled just now for a container that is starting.
 func TestRemoveUnused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runtime := fake.New(app, "data:1", "old:1")
@@ -221,7 +221,7 @@ func (t *told) Event(_ *v1.Pod, _ *v1.Container, _, reason, message string) {
 	t.messages = append(t.messages, reason+": "+message)
 }
 
-// TestPulledTellsTime: who waits for a pod sees what the pull took.
+// TestPulledTellsTime: the event has the duration of the pull.
 func TestPulledTellsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runtime := fake.New()
@@ -242,7 +242,7 @@ func TestPulledTellsTime(t *testing.T) {
 	})
 }
 
-// away does not answer before its caller loses interest.
+// away does not answer before the end of its caller.
 type away struct{ *fake.Runtime }
 
 func (away) ImageStatus(ctx context.Context, _ string) (*runtimeapi.Image, error) {
@@ -250,15 +250,14 @@ func (away) ImageStatus(ctx context.Context, _ string) (*runtimeapi.Image, error
 	return nil, ctx.Err()
 }
 
-// loud fails its test when it is told of an event.
+// loud fails its test on an event.
 type loud struct{ t *testing.T }
 
 func (l loud) Event(_ *v1.Pod, _ *v1.Container, kind, reason, message string) {
 	l.t.Errorf("event: %s %s %s", kind, reason, message)
 }
 
-// TestLossOfInterestIsNoEvent: a pod that is deleted before its image was looked for has not
-// failed.
+// TestLossOfInterestIsNoEvent: a pod that is deleted before its image was looked up has not failed.
 func TestLossOfInterestIsNoEvent(t *testing.T) {
 	p := NewPuller(Config{Images: away{fake.New()}, Events: loud{t}, Logger: slog.New(slog.DiscardHandler)})
 	deleted := errors.New("deleted")

@@ -10,8 +10,8 @@ import (
 	"github.com/barque/barque/kubelet/cri"
 )
 
-// WithRuntime calls do with a client of the container runtime at the socket, in the words of
-// commands for the node of this machine.
+// WithRuntime calls do with a client of the container runtime at the socket. Its errors are for
+// commands about the node of this machine.
 func WithRuntime(socket string, do func(runtime *cri.Client) error) error {
 	runtime, err := cri.Dial(socket)
 	if err != nil {
@@ -25,7 +25,7 @@ func WithRuntime(socket string, do func(runtime *cri.Client) error) error {
 	return err
 }
 
-// Listed is an image of this machine, for programs.
+// Listed is an image of this machine, for machine-readable output.
 type Listed struct {
 	Names  []string `json:"names"`
 	ID     string   `json:"id"`

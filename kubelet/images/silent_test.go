@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// TestASilentNodeIsGivenUp: a node that takes no bytes is waited for, which is told once, and then
-// given up. One that has the whole tar may take its time while it is Ready.
+// TestASilentNodeIsGivenUp: a node that takes no bytes is waited for, with one report, and then
+// given up. A node that has the whole tar may take its time while it is Ready.
 func TestASilentNodeIsGivenUp(t *testing.T) {
 	for name, c := range map[string]struct {
 		ready corev1.ConditionStatus
@@ -66,7 +66,7 @@ func TestASilentNodeIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestSaid: the words of whoever has answered reach the user.
+// TestSaid: the message in an answer reaches the user, whatever server has answered.
 func TestSaid(t *testing.T) {
 	bad := func(message string) error {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: 502, Message: message}}

@@ -1,4 +1,4 @@
-// Package kerneldefaults compares the kernel's parameters with those that a kubelet wants
+// Package kerneldefaults compares the kernel's parameters with those that a kubelet requires
 // (protectKernelDefaults). It changes none.
 package kerneldefaults
 
@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// Dir is where the kernel has its parameters.
+// Dir is the directory of the kernel's parameters.
 const Dir = "/proc/sys"
 
-// wanted are Kubernetes' parameters. With them the kernel promises memory, kills processes rather
-// than the machine, and restarts ten seconds after a fault of its own.
+// wanted are Kubernetes' parameters. With them the kernel overcommits memory, kills processes when
+// memory runs out, panics on a fault of its own, and restarts ten seconds after that.
 var wanted = [...]struct{ name, value string }{
 	{"vm.overcommit_memory", "1"},
 	{"vm.panic_on_oom", "0"},

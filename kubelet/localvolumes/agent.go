@@ -1,15 +1,15 @@
 // Package localvolumes is the node's part of the volumes that the cluster makes itself (see
-// controllers/localprovisioner). It says by annotations of the Node where this node's volumes are,
-// and whether the node keeps them at their sizes. It passes on the sizes of volumes that grow. When
-// a volume of the node is deleted, and the cluster is to delete its data, it deletes the directory
-// and then takes its finalizer off the volume; so it does for what was deleted while the node was
-// down. Directories are made by kubelet/volumes, when a pod first needs them.
+// controllers/localprovisioner). It announces by annotations of the Node where this node's volumes
+// are, and whether the node enforces their sizes. It passes on the sizes of volumes that grow. When
+// a volume of the node is deleted, and the cluster must delete its data, it deletes the directory
+// and then removes its finalizer from the volume. It does the same for volumes that were deleted
+// while the node was down. Package kubelet/volumes makes directories, when a pod first needs them.
 //
 // On each volume it records whether the directory is there (see Record). So a rebuilt machine, a
 // disk that is not mounted, or a restored backup is no silent loss of data.
 //
-// It sees the volumes of this node only, by their label, and may change nothing of them but its
-// finalizer and that record.
+// It sees the volumes of this node only, by their label, and may change only its finalizer
+// and that record.
 package localvolumes
 
 import (
@@ -37,15 +37,15 @@ import (
 	"github.com/barque/barque/internal/localpv"
 )
 
-// Directories are those of the node's volumes.
+// Directories are the directories of the node's volumes.
 type Directories interface {
 	Root() string
 	Delete(pv *v1.PersistentVolume) error
-	// Enforces tells whether volumes hold no more than their sizes, and Limit sets a volume's.
+	// Enforces reports whether volumes are limited to their sizes, and Limit sets a volume's limit.
 	Enforces() (bool, error)
 	Limit(pv *v1.PersistentVolume) error
 	Names() ([]string, error)
-	// Has tells whether the directory of a volume is there.
+	// Has reports whether the directory of a volume is there.
 	Has(pv *v1.PersistentVolume) (bool, error)
 }
 
@@ -54,7 +54,7 @@ type Config struct {
 	NodeName    string
 	Client      kubernetes.Interface // as the node
 	Directories Directories
-	// InUse tells whether a pod of the node still has a volume.
+	// InUse reports whether a pod of the node still has a volume.
 	InUse  func(pv string) (bool, error)
 	Logger *slog.Logger
 }
@@ -67,7 +67,7 @@ type Agent struct {
 	node  chan *v1.Node // of capacity 1: the newest
 }
 
-// Retries of what failed, and of volumes that a pod still has.
+// Pauses before retries of failures, and of volumes that a pod still has.
 const (
 	firstRetry   = time.Second
 	longestRetry = time.Minute
@@ -81,7 +81,7 @@ func New(config Config) *Agent {
 	}
 }
 
-// Observe takes what the API server says of this node. It does not block.
+// Observe takes the Node object of this node. It does not block.
 func (a *Agent) Observe(n *v1.Node) {
 	for {
 		select {
@@ -136,8 +136,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// logUnknown logs the directories without a volume: the volume was deleted while this machine was
-// no node of the cluster, or by hand. Only people know whether the data is wanted.
+// logUnknown logs the directories without a volume: the volume was deleted by hand, or while this
+// machine was no node of the cluster. Only people know whether the data is wanted.
 func (a *Agent) logUnknown() {
 	names, err := a.Directories.Names()
 	if err != nil {
@@ -150,7 +150,7 @@ func (a *Agent) logUnknown() {
 	}
 }
 
-// annotateRetry is the pause after a failure to say where the volumes are.
+// annotateRetry is the pause after a failure to annotate the Node.
 const annotateRetry = 5 * time.Second
 
 // annotate keeps the annotations of the Node true.
@@ -185,7 +185,7 @@ func (a *Agent) annotate(ctx context.Context) {
 	}
 }
 
-// again reads the Node, as nothing tells of one that has not changed.
+// again reads the Node object, because an unchanged one causes no event.
 func (a *Agent) again(ctx context.Context) {
 	n, err := a.Client.CoreV1().Nodes().Get(ctx, a.NodeName, metav1.GetOptions{})
 	if err != nil {
@@ -214,7 +214,7 @@ func (a *Agent) next(ctx context.Context) bool {
 // errInUse is returned while a pod of the node still has a volume.
 var errInUse = errors.New("a pod still has the volume")
 
-// act is what is to be done with a volume.
+// act is the action for a volume.
 type act int
 
 const (
@@ -223,8 +223,7 @@ const (
 	release        // take the finalizer off
 )
 
-// decide says what is to be done with a volume: nothing before it is deleted and no claim is bound
-// to it.
+// decide returns the action for a volume: nothing before it is deleted and no claim is bound to it.
 func decide(pv *v1.PersistentVolume, node string) act {
 	switch {
 	case !localpv.OnNode(pv, node), pv.DeletionTimestamp == nil, !slices.Contains(pv.Finalizers, localpv.Finalizer),
@@ -236,7 +235,7 @@ func decide(pv *v1.PersistentVolume, node string) act {
 	return release
 }
 
-// observe records what has become of a volume's directory. A volume of an earlier version has no
+// observe records whether a volume's directory is there. A volume of an earlier version has no
 // record yet; without a directory it may never have had one.
 func (a *Agent) observe(ctx context.Context, pv *v1.PersistentVolume) error {
 	has, err := a.Directories.Has(pv)

@@ -61,7 +61,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// directories notes what is deleted.
+// directories records deletions.
 type directories struct {
 	mu      sync.Mutex
 	deleted []string
@@ -96,7 +96,7 @@ func (d *directories) count() int {
 	return len(d.deleted)
 }
 
-// TestAgent: what was deleted before the node came is cleaned up, once no pod has it.
+// TestAgent: volumes that were deleted before the node came are cleaned up, once no pod has them.
 func TestAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset(deleted("n"), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})

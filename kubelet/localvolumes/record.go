@@ -14,8 +14,8 @@ import (
 	"github.com/barque/barque/internal/localpv"
 )
 
-// Record is the knowledge, outside of the node's disk, of which volumes had a directory. It is the
-// annotation localpv.DirectoryAnnotation of the PV:
+// Record keeps, outside of the node's disk, which volumes had a directory. It is the annotation
+// localpv.DirectoryAnnotation of the PV:
 //
 //	absent ──the directory was made──▶ made ──it is gone──▶ lost
 //	made   ◀──it is back────────────── lost
@@ -60,8 +60,8 @@ func (r Record) Made(ctx context.Context, pv *v1.PersistentVolume) error {
 	return err
 }
 
-// gone records that a directory is not there. That is a loss if it was made. has looks at the
-// directory once the record was read: another pod may have made it since the caller's look.
+// gone records that a directory is not there. That is a loss if it was made. has checks the
+// directory after the record was read: another pod may have made it since the caller's check.
 func (r Record) gone(ctx context.Context, pv string, has func() (bool, error)) (*v1.PersistentVolume, error) {
 	var failed error
 	now, err := r.set(ctx, pv, func(was string) string {

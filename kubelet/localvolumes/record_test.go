@@ -38,7 +38,7 @@ func recorded(t *testing.T, client *fake.Clientset, name string) string {
 	return pv.Annotations[localpv.DirectoryAnnotation]
 }
 
-// absent is the look at a directory that is not there.
+// absent reports that a directory is not there.
 func absent() (bool, error) { return false, nil }
 
 func TestRecord(t *testing.T) {
@@ -51,7 +51,7 @@ func TestRecord(t *testing.T) {
 	if err := r.MayMake(t.Context(), living("other", ""), func() (bool, error) { return true, nil }); err != nil || recorded(t, client, "other") != localpv.Made {
 		t.Errorf("made meanwhile: %v, recorded as %q", err, recorded(t, client, "other"))
 	}
-	// What the caller has of the volume may be older than the record.
+	// The caller's copy of the volume may be older than the record.
 	for _, name := range []string{"was", "lost"} {
 		err := r.MayMake(t.Context(), living(name, ""), absent)
 		if lost := (*LostError)(nil); !errors.As(err, &lost) || !strings.Contains(err.Error(), "/v/"+name+" was made before") || !strings.Contains(err.Error(), localpv.DeclareLost(name)) {
@@ -61,7 +61,7 @@ func TestRecord(t *testing.T) {
 			t.Errorf("%s is recorded as %q", name, is)
 		}
 	}
-	// Declared lost by a person, and made anew by a caller that still has the volume of before.
+	// A person has declared it lost, and a caller with an older copy of the volume makes it anew.
 	declared := living("lost", "")
 	if _, err := client.CoreV1().PersistentVolumes().Update(t.Context(), declared, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -89,7 +89,8 @@ func TestARecordThatFails(t *testing.T) {
 	}
 }
 
-// TestTheAgentRecords: what is there at the start, of an earlier version too, and what is gone.
+// TestTheAgentRecords: directories that are there at the start, of an earlier version too, and
+// directories that are gone.
 func TestTheAgentRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset(living("earlier", ""), living("unused", ""), living("fine", localpv.Made), living("gone", localpv.Made), living("back", localpv.Lost),

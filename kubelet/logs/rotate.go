@@ -23,14 +23,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Runtime is what is asked of the container runtime.
+// Runtime is the Rotator's interface to the container runtime.
 type Runtime interface {
 	ListContainers(ctx context.Context, selector map[string]string) ([]*runtimeapi.Container, error)
 	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
 	ReopenContainerLog(ctx context.Context, id string) error
 }
 
-// Config is what a Rotator needs.
+// Config configures a Rotator.
 type Config struct {
 	Runtime  Runtime
 	MaxSize  int64         // bytes of one file; 10 MiB when 0
@@ -89,8 +89,8 @@ func (r *Rotator) Rotate(ctx context.Context) error {
 		}
 		info, err := os.Stat(status.LogPath)
 		if errors.Is(err, fs.ErrNotExist) {
-			// An earlier process ended between the renaming and the opening anew: the runtime still
-			// writes to a file that no one reads or bounds.
+			// An earlier process ended between the rename and the reopening: the runtime still
+			// writes to a file that is neither read nor bounded.
 			if err := r.Runtime.ReopenContainerLog(ctx, c.Id); err != nil {
 				errs = append(errs, fmt.Errorf("log %s: %w", status.LogPath, err))
 			}

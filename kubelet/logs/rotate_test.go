@@ -90,7 +90,7 @@ func TestRotate(t *testing.T) {
 	}
 }
 
-// TestLogThatIsNotThere: the end of a kubelet in the middle of a rotation takes nobody's log away.
+// TestLogThatIsNotThere: the end of a kubelet in the middle of a rotation loses no log.
 func TestLogThatIsNotThere(t *testing.T) {
 	container := &one{path: filepath.Join(t.TempDir(), "0.log")}
 	r := New(Config{Runtime: container, Logger: slog.New(slog.DiscardHandler)})

@@ -1,8 +1,8 @@
-// Package metrics has the kubelet's metrics of its own work, under the names of every kubelet, so
-// that rules and dashboards find them.
+// Package metrics has the metrics of the kubelet's own work, under upstream's names, so that rules
+// and dashboards find them.
 //
-// It stands between the rooms: calls of the runtime pass its interceptor, and the interfaces that
-// the pods' workers use have wrappers here. The rooms themselves count nothing.
+// The other packages count nothing themselves: calls of the runtime pass an interceptor of this
+// package, and the interfaces of the pods' workers have wrappers here.
 package metrics
 
 import (
@@ -36,7 +36,7 @@ type Metrics struct {
 	terminations
 }
 
-// New returns metrics of nothing yet.
+// New returns metrics without values.
 func New() *Metrics {
 	counter := func(name, help string) prometheus.CounterOpts {
 		return prometheus.CounterOpts{Namespace: "kubelet", Name: name, Help: help}
@@ -64,7 +64,7 @@ func New() *Metrics {
 	}
 }
 
-// Collectors are all of them.
+// Collectors returns all of them.
 func (m *Metrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.calls, m.failures, m.duration, m.startedPods, m.startedContainers, m.evictions, m.relist, m.relistInterval, m.relisted,
 		m.steps, m.groups, m.starts.duration, m.starts.sli, m.starts.total, m.terminations.total}
@@ -91,15 +91,15 @@ func (m *Metrics) Interceptor() grpc.UnaryClientInterceptor {
 	}
 }
 
-// Watches has the evictions of a signal counted from 0 on: a rate does not see a first one that
+// Watches starts the count of a signal's evictions at 0: a rate does not see a first eviction that
 // begins its series.
 func (m *Metrics) Watches(signal string) { m.evictions.WithLabelValues(signal) }
 
-// Evicted notes the eviction of a pod.
+// Evicted counts the eviction of a pod.
 func (m *Metrics) Evicted(signal string) { m.evictions.WithLabelValues(signal).Inc() }
 
-// operation is the usual name of a call, such as run_podsandbox of
-// /runtime.v1.RuntimeService/RunPodSandbox.
+// operation returns upstream's name of a call, such as
+// run_podsandbox for /runtime.v1.RuntimeService/RunPodSandbox.
 func operation(method string) string {
 	var name strings.Builder
 	for i, letter := range strings.ReplaceAll(path.Base(method), "PodSandbox", "Podsandbox") {
@@ -114,7 +114,7 @@ func operation(method string) string {
 	return name.String()
 }
 
-// Relisted notes a look at all pods. Looks follow each other.
+// Relisted measures a look at all pods. Looks follow each other.
 func (m *Metrics) Relisted(began, ended time.Time) {
 	m.relist.Observe(ended.Sub(began).Seconds())
 	if !m.relistAt.IsZero() {
@@ -124,7 +124,7 @@ func (m *Metrics) Relisted(began, ended time.Time) {
 	m.relisted.Set(float64(ended.UnixNano()) / 1e9)
 }
 
-// Stepped notes one step of a pod.
+// Stepped measures one step of a pod.
 func (m *Metrics) Stepped(ending bool, took time.Duration) {
 	kind := "sync"
 	if ending {

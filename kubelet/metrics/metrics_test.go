@@ -19,7 +19,7 @@ import (
 	"github.com/barque/barque/kubelet/pods"
 )
 
-// The names are those that dashboards filter by.
+// Dashboards filter by these names.
 func TestOperations(t *testing.T) {
 	for method, want := range map[string]string{
 		"/runtime.v1.RuntimeService/RunPodSandbox": "run_podsandbox", "/runtime.v1.RuntimeService/ListPodSandbox": "list_podsandbox",

@@ -52,7 +52,7 @@ type starts struct {
 	pending map[types.UID]*pull
 }
 
-// pull is the time in which the images of a pod were got.
+// pull is the time between the first and the last pull of a pod's images.
 type pull struct{ began, ended time.Time }
 
 func newStarts(histogram func(name, help string, buckets []float64) prometheus.HistogramOpts) starts {

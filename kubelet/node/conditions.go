@@ -17,16 +17,17 @@ import (
 
 const maxImagesTold = 50
 
-// Ills are what a node finds wrong with itself.
+// Ills are the faults that a node finds with itself.
 type Ills struct {
-	Runtime bool // it does not answer, or says that it is not ready
-	Network bool // the runtime says that the pods' network is not ready
+	Runtime bool // it does not answer, or reports that it is not ready
+	Network bool // the runtime reports that the pods' network is not ready
 	Disk    bool // little space, or few inodes
 	Memory  bool
 	PIDs    bool
 }
 
-// conditions says how the node is, from what the eviction manager found and from the runtime.
+// conditions returns the node's conditions, from the eviction manager's findings and
+// the runtime's status.
 func (r *Reporter) conditions(ctx context.Context) ([]v1.NodeCondition, Ills) {
 	var short []v1.NodeConditionType
 	if r.Short != nil {
@@ -45,7 +46,7 @@ func pressure(kind v1.NodeConditionType, under bool, what, message string) v1.No
 		Message: "kubelet has no " + strings.ToLower(what) + " pressure"}
 }
 
-// pressures are the conditions that say what the node is short of.
+// pressures returns the conditions about short resources.
 func pressures(short []v1.NodeConditionType) []v1.NodeCondition {
 	is := func(kind v1.NodeConditionType) bool { return slices.Contains(short, kind) }
 	memory := pressure(v1.NodeMemoryPressure, is(v1.NodeMemoryPressure), "Memory", "kubelet has insufficient memory available")
@@ -62,7 +63,8 @@ func pressures(short []v1.NodeConditionType) []v1.NodeCondition {
 	return []v1.NodeCondition{memory, disk, pids}
 }
 
-// ready says why the node takes no pods: something of the runtime is ill, or the machine goes down.
+// ready returns the condition Ready. It is false while the runtime has a fault or the
+// machine goes down.
 func (r *Reporter) ready(ctx context.Context, ills *Ills) v1.NodeCondition {
 	c := r.runtimeReady(ctx, ills)
 	switch {
@@ -75,7 +77,7 @@ func (r *Reporter) ready(ctx context.Context, ills *Ills) v1.NodeCondition {
 	return c
 }
 
-// runtimeReady also says in ills what of the runtime is not.
+// runtimeReady also sets the faults of the runtime in ills.
 func (r *Reporter) runtimeReady(ctx context.Context, ills *Ills) v1.NodeCondition {
 	notReady := func(format string, args ...any) v1.NodeCondition {
 		return v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "KubeletNotReady", Message: fmt.Sprintf(format, args...)}
@@ -104,7 +106,7 @@ func (r *Reporter) runtimeReady(ctx context.Context, ills *Ills) v1.NodeConditio
 	return v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}
 }
 
-// stamp gives conditions their times: that of the last change stays while nothing changed.
+// stamp gives conditions their times: the time of the last change stays while nothing changes.
 func stamp(conditions, before []v1.NodeCondition, now time.Time) {
 	for i := range conditions {
 		c := &conditions[i]

@@ -5,9 +5,9 @@ import (
 	"k8s.io/component-helpers/nodedeclaredfeatures/types"
 )
 
-// features are those of Kubernetes' features that nodes declare and that this kubelet has. Pods
-// that need one are placed on nodes that declare it, and a change of a pod that needs one is
-// refused on others.
+// features are Kubernetes' declared features that this kubelet has. The scheduler places a pod that
+// needs one on a node that declares it, and the API server refuses a change of a pod that
+// needs one elsewhere.
 var features = types.FeatureGateMap{
 	"RestartAllContainersOnContainerExits":    true,
 	"InPlacePodVerticalScalingInitContainers": true,

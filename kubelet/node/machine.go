@@ -13,14 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Machine is what does not change while the kubelet runs.
+// Machine has the properties that do not change while the kubelet runs.
 type Machine struct {
 	CPUs        int
 	MemoryBytes int64
 	Info        v1.NodeSystemInfo // without the runtime's and the kubelet's versions
 }
 
-// Inspect reads what machine this is.
+// Inspect reads the properties of this machine.
 func Inspect() (Machine, error) {
 	memory, err := meminfo("MemTotal")
 	if err != nil {
@@ -45,7 +45,7 @@ func Inspect() (Machine, error) {
 	}, nil
 }
 
-// AppArmor tells whether the kernel confines processes with AppArmor.
+// AppArmor reports whether the kernel confines processes with AppArmor.
 func AppArmor() bool { return firstLine("/sys/module/apparmor/parameters/enabled") == "Y" }
 
 // firstLine returns the first line of the first file that has one.
@@ -102,8 +102,7 @@ func diskSize(path string) (int64, error) {
 	return int64(s.Blocks) * s.Bsize, nil
 }
 
-// Capacity is what the machine has, by resource, with the disk that dir is on. What cannot be read
-// is left out.
+// Capacity returns the machine's resources, with the disk of dir. Unreadable ones are left out.
 func Capacity(m Machine, dir string) v1.ResourceList {
 	disk, err := diskSize(dir)
 	capacity, _ := resources(m, disk, 0, nil)
@@ -113,7 +112,7 @@ func Capacity(m Machine, dir string) v1.ResourceList {
 	return capacity
 }
 
-// resources returns what the machine has and what of it is for pods.
+// resources returns the machine's capacity and its allocatable part.
 func resources(m Machine, disk, maxPods int64, reserved v1.ResourceList) (capacity, allocatable v1.ResourceList) {
 	capacity = v1.ResourceList{
 		v1.ResourceCPU:              *resource.NewQuantity(int64(m.CPUs), resource.DecimalSI),

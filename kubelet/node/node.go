@@ -1,15 +1,15 @@
 // Package node registers this node with the API server and keeps its status true.
 //
-// It owns the Node object's status, but for the conditions and resources that others put there, and
-// the labels that describe the machine. It writes only when something changed that matters to
-// others: a healthy idle node writes nothing, for its heartbeat travels by gossip. When somebody
-// else has changed what this node knows better (the node controller says Unknown of a node that has
-// come back), it is put right, but not in a hurry.
+// It owns the Node object's status, except for conditions and resources of other writers, and the
+// labels that describe the machine. It writes only changes that matter to others: a healthy idle
+// node writes nothing, for its heartbeat travels by gossip. When another writer has changed a value
+// that this node knows better (the node controller sets Unknown for a node that has come back), it
+// corrects the value after a pause.
 //
-// A node that is called unreachable, by a taint, and that reaches the API server all the same
-// repeats its conditions with new times: that is how the node controller learns that it lives when
-// gossip and the controller's own path are cut. A node that nobody can reach cannot write, and a
-// healthy one has no such taint.
+// A node that has the taint of an unreachable node, and reaches the API server all the same,
+// repeats its conditions with new times. So the node controller learns that it lives when gossip
+// and the controller's own path are cut. A node without a path to the API server cannot write, and
+// a healthy one has no such taint.
 package node
 
 import (
@@ -33,13 +33,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Runtime is what is asked of the container runtime.
+// Runtime is the Reporter's interface to the container runtime.
 type Runtime interface {
 	Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
 	Version(ctx context.Context) (*runtimeapi.VersionResponse, error)
 }
 
-// Images lists what is in the runtime's image store.
+// Images lists the runtime's images.
 type Images interface {
 	ListImages(ctx context.Context) ([]*runtimeapi.Image, error)
 }
@@ -66,15 +66,15 @@ type Config struct {
 	Images  Images
 	// Short returns the conditions of pressure that the node has. It may be nil.
 	Short func() []v1.NodeConditionType
-	// Down tells whether the machine goes down. It may be nil.
+	// Down reports whether the machine goes down. It may be nil.
 	Down func() bool
-	// InUse names the volumes that must not be detached from the node. As long as they are not
-	// known, those that the API server has stay. It may be nil.
+	// InUse names the volumes that must not be detached from the node. While they are not known,
+	// the API server's stay. It may be nil.
 	InUse func() (names []v1.UniqueVolumeName, known bool)
-	// Found is told what is wrong each time that the node was looked at. It may be nil.
+	// Found is called with the node's faults after each check. It may be nil.
 	Found func(Ills)
-	// Moved is told the internal addresses that the Node object had, when this node has others. It
-	// may be nil.
+	// Moved is called when this node has other internal addresses than the Node object had. It may
+	// be nil.
 	Moved  func(before, now []string)
 	Logger *slog.Logger
 	Now    func() time.Time // time.Now when nil
@@ -84,8 +84,8 @@ type Config struct {
 type Reporter struct {
 	Config
 	wake chan struct{}
-	// compared tells that the addresses of the Node object that was found have been looked at. Only
-	// Run touches it.
+	// compared is set once the addresses of the existing Node object have been compared. Only Run
+	// touches it.
 	compared bool
 
 	mu          sync.Mutex
@@ -93,16 +93,18 @@ type Reporter struct {
 	allocatable v1.ResourceList
 }
 
-// How often the node is looked at, and how long before what others changed is put right.
+// How often the node is checked, and how long other writers' changes stay before
+// they are corrected.
 const (
 	lookEvery   = 10 * time.Second
 	lookUnready = 500 * time.Millisecond
 	retryAfter  = time.Second
 	// refusedAtMost is the longest time from one refusal of the Node to the next attempt.
 	refusedAtMost = 30 * time.Second
-	// quickRefusals are those that may end soon by themselves: gossip is slower at times.
+	// quickRefusals is the number of refusals in a row that may end soon by themselves: gossip is
+	// slow at times.
 	quickRefusals = 10
-	// sayAgainAfter is how many failures make a line in the log.
+	// sayAgainAfter is the number of failures for one line in the log.
 	sayAgainAfter = 30
 	correctAfter  = 5 * time.Second
 	repeatAfter   = 10 * time.Second // while this node is called unreachable
@@ -121,14 +123,14 @@ func New(config Config) (*Reporter, error) {
 	return &Reporter{Config: config, allocatable: allocatable, wake: make(chan struct{}, 1)}, nil
 }
 
-// Allocatable is what pods on this node can have.
+// Allocatable returns the resources that pods on this node can have.
 func (r *Reporter) Allocatable() v1.ResourceList {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.allocatable
 }
 
-// Node is this node as others see it, with what it finds for pods itself.
+// Node returns the newest known Node object with the node's own allocatable resources.
 func (r *Reporter) Node() *v1.Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,7 +143,7 @@ func (r *Reporter) Node() *v1.Node {
 	return r.withOwn(r.observed)
 }
 
-// withOwn is a Node with what this node itself finds for pods. r.mu is held.
+// withOwn returns a Node with the node's own allocatable resources. r.mu is held.
 func (r *Reporter) withOwn(observed *v1.Node) *v1.Node {
 	node := *observed
 	node.Status.Allocatable = maps.Clone(observed.Status.Allocatable)
@@ -155,7 +157,7 @@ func (r *Reporter) withOwn(observed *v1.Node) *v1.Node {
 // newestPatience bounds the wait for the API server in Newest.
 const newestPatience = 5 * time.Second
 
-// Newest is Node with what the API server says now, which a watch may be late to tell. It is nil
+// Newest is Node with the API server's present object, which a watch may deliver late. It is nil
 // when there is no answer.
 func (r *Reporter) Newest() *v1.Node {
 	ctx, cancel := context.WithTimeout(context.Background(), newestPatience)
@@ -170,14 +172,14 @@ func (r *Reporter) Newest() *v1.Node {
 	return r.withOwn(node)
 }
 
-// Registered is the Node object as the API server has it; nil before it is known.
+// Registered returns the API server's Node object; nil before it is known.
 func (r *Reporter) Registered() *v1.Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.observed
 }
 
-// Look makes the node be looked at soon: something of it has changed.
+// Look makes the node be checked soon, after a change.
 func (r *Reporter) Look() {
 	select {
 	case r.wake <- struct{}{}:
@@ -185,7 +187,7 @@ func (r *Reporter) Look() {
 	}
 }
 
-// Observe takes what the API server says of this node.
+// Observe takes the API server's object of this node.
 func (r *Reporter) Observe(node *v1.Node) {
 	r.mu.Lock()
 	r.observed = node
@@ -200,10 +202,10 @@ func (r *Reporter) Observe(node *v1.Node) {
 func (r *Reporter) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var last *v1.Node      // what was last found and told
-	var disputed time.Time // since when others say something else
+	var last *v1.Node      // the last status that was written or confirmed
+	var disputed time.Time // since when the API server's object has differed
 	var failing failures
-	var written time.Time // when it was last told
+	var written time.Time // when it was last written
 	for {
 		select {
 		case <-ctx.Done():
@@ -256,16 +258,16 @@ func (r *Reporter) Run(ctx context.Context) error {
 	}
 }
 
-// failures are those of writing the Node, one after the other.
+// failures are the failed writes of the Node in a row.
 type failures struct {
 	n       int
 	refused int // the last ones in a row
 	wait    time.Duration
 }
 
-// add returns when to try again, and whether to log the error. A refusal, such as one of an
-// admission policy, stays until somebody changes that: after some, each one waits twice as long as
-// the one before. A server that is away comes back at any time.
+// add returns the wait before the next attempt, and whether to log the error. A refusal, such as
+// one of an admission policy, stays until its cause is changed: after some refusals, the wait
+// doubles each time. A server that is away may come back at any time.
 func (f *failures) add(err error) (wait time.Duration, news bool) {
 	was := f.refused > 0
 	f.n, f.refused = f.n+1, f.refused+1
@@ -286,7 +288,7 @@ func isReady(n *v1.Node) bool {
 	})
 }
 
-// wanted is the Node object as this node sees itself, without times.
+// wanted returns the Node object that this node wants, without times.
 func (r *Reporter) wanted(ctx context.Context) (*v1.Node, error) {
 	disk, err := diskSize(r.RootDir)
 	if err != nil {
@@ -351,7 +353,7 @@ func (r *Reporter) inUse() []v1.UniqueVolumeName {
 	return r.observed.Status.VolumesInUse
 }
 
-// images tells of the largest images, which is what placing pods by images is about.
+// images returns the largest images, for the scheduler's choice by images.
 func (r *Reporter) images(ctx context.Context) []v1.ContainerImage {
 	list, err := r.Images.ListImages(ctx)
 	if err != nil {
@@ -375,7 +377,7 @@ func (r *Reporter) images(ctx context.Context) []v1.ContainerImage {
 	return told
 }
 
-// same compares what two looks at this node found.
+// same compares two checks of this node.
 func same(a, b *v1.Node) bool {
 	return reflect.DeepEqual(a.Status.Conditions, b.Status.Conditions) && sameRest(&a.Status, &b.Status)
 }
@@ -387,8 +389,8 @@ func sameRest(a, b *v1.NodeStatus) bool {
 		slices.Equal(a.VolumesInUse, b.VolumesInUse) && slices.Equal(a.DeclaredFeatures, b.DeclaredFeatures)
 }
 
-// withOthers adds to a status the resources whose capacity others have put into the Node object,
-// such as extended resources without a device plugin. All of such a resource is for pods.
+// withOthers adds to a status the resources that other writers have put into the Node object, such
+// as extended resources without a device plugin. All of such a resource is allocatable.
 func withOthers(own *v1.NodeStatus, current *v1.Node) *v1.NodeStatus {
 	status := own.DeepCopy()
 	for name, quantity := range current.Status.Capacity {
@@ -405,7 +407,7 @@ func equalJSON(a, b any) bool {
 	return errA == nil && errB == nil && string(x) == string(y)
 }
 
-// differs tells whether the API server says something else of this node than wanted.
+// differs reports whether the API server's object of this node differs from wanted.
 func (r *Reporter) differs(wanted *v1.Node) bool {
 	r.mu.Lock()
 	current := r.observed
@@ -415,7 +417,7 @@ func (r *Reporter) differs(wanted *v1.Node) bool {
 		!sameRest(&current.Status, withOthers(&wanted.Status, current))
 }
 
-// doubted tells whether this node is called unreachable.
+// doubted reports whether this node has the taint of an unreachable node.
 func (r *Reporter) doubted() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -424,8 +426,8 @@ func (r *Reporter) doubted() bool {
 	})
 }
 
-// write makes the API server's object agree with wanted, and says when that was found if repeat is
-// set though nothing else changes.
+// write makes the API server's object agree with wanted. With repeat it writes new times though
+// nothing else changes.
 func (r *Reporter) write(ctx context.Context, wanted *v1.Node, repeat bool) error {
 	r.mu.Lock()
 	current := r.observed
@@ -464,19 +466,19 @@ func (r *Reporter) register(ctx context.Context, wanted *v1.Node) (*v1.Node, err
 	return have, nil
 }
 
-// learn keeps an object that the API server has answered with.
+// learn keeps the object of an answer of the API server.
 func (r *Reporter) learn(node *v1.Node) {
 	r.mu.Lock()
 	r.observed = node
 	r.mu.Unlock()
 }
 
-// Forget drops what was known of the Node object: somebody has deleted it. It will be made again.
+// Forget drops the known Node object after its deletion. It will be made again.
 func (r *Reporter) Forget() {
 	r.Observe(nil)
 }
 
-// metaPatch is what puts the machine's labels right. Other labels, and taints, are others' to keep.
+// metaPatch is a patch that corrects the machine's labels. Other labels, and taints, stay.
 func metaPatch(current, wanted *v1.Node) map[string]any {
 	differing := map[string]string{}
 	for key, value := range wanted.Labels {
@@ -546,8 +548,8 @@ func (r *Reporter) writeStatus(ctx context.Context, current, wanted *v1.Node, re
 	return nil
 }
 
-// compare tells of other internal addresses than the Node object had when this process began. Who
-// changes them later is somebody else.
+// compare reports other internal addresses than the Node object had when this process began. Later
+// changes come from other writers.
 func (r *Reporter) compare(found *v1.Node) {
 	if r.compared {
 		return
@@ -578,7 +580,8 @@ func (r *Reporter) missing(err error) error {
 	return err
 }
 
-// sameConditions tells whether others' view of the conditions is right, whatever their times.
+// sameConditions reports whether the API server has the node's own conditions,
+// whatever their times.
 func sameConditions(own, theirs []v1.NodeCondition) bool {
 	for _, c := range own {
 		if !slices.ContainsFunc(theirs, func(t v1.NodeCondition) bool {

@@ -117,8 +117,8 @@ func TestRegistersAndThenKeepsQuiet(t *testing.T) {
 	})
 }
 
-// TestRefusedNode: a node whose Node is refused asks less and less often, and does not fill its
-// log. One that cannot reach a server asks each second. Both are registered soon after that ends.
+// TestRefusedNode: a node whose Node is refused tries less and less often, and does not fill its
+// log. One that cannot reach a server tries each second. Both are registered soon after that ends.
 func TestRefusedNode(t *testing.T) {
 	for name, c := range map[string]struct {
 		why      error
@@ -165,8 +165,8 @@ func TestRefusedNode(t *testing.T) {
 	}
 }
 
-// TestTellsOfOtherAddresses: a node that finds other internal addresses of its own when it begins
-// says so. When somebody writes others later, that is no move.
+// TestTellsOfOtherAddresses: a node reports at its start that its internal addresses have changed.
+// A later change by another writer is no move.
 func TestTellsOfOtherAddresses(t *testing.T) {
 	at := func(ip string) *v1.Node {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"},
@@ -316,8 +316,8 @@ func TestRegistersAgainWhenDeleted(t *testing.T) {
 	})
 }
 
-// TestKeepsOthersResources: what others advertise in the node's status stays, and all of it is for
-// pods.
+// TestKeepsOthersResources: resources of other writers in the node's status stay, and all of them
+// are allocatable.
 func TestKeepsOthersResources(t *testing.T) {
 	inBubble(t, func(f *fixture) {
 		const dongle, ghost, huge = v1.ResourceName("example.com/dongle"), v1.ResourceName("example.com/ghost"), v1.ResourceName("hugepages-2Mi")
@@ -361,7 +361,7 @@ func TestKeepsOthersResources(t *testing.T) {
 			}
 		}
 
-		// It stays when the node has something else to tell.
+		// It stays when the node changes its own status.
 		f.down.Store(true)
 		time.Sleep(time.Minute)
 		if n = f.get(t); condition(n, v1.NodeReady).Status != v1.ConditionFalse || has(n.Status.Capacity, dongle) != "5" || has(n.Status.Allocatable, dongle) != "5" {

@@ -1,8 +1,8 @@
 // Package nodelogs serves the logs of a node at /logs/: the files below /var/log, and, where the
 // node's configuration allows it, the journal of services (node log query).
 //
-// Readers see nothing else of the machine: links lead no further than the directory, also when pods
-// that share it change them meanwhile.
+// Readers see nothing else of the machine: no link leads out of the directory, also when pods that
+// share it change links meanwhile.
 package nodelogs
 
 import (
@@ -28,8 +28,8 @@ import (
 // Dir is where nodes have their logs.
 const Dir = "/var/log"
 
-// Handler serves a directory of logs, whose paths it has without /logs. With queries it also takes
-// the parameter query, which names services or one file.
+// Handler serves a directory of logs, by paths without /logs. With queries it also accepts the
+// parameter query, which names services or one file.
 func Handler(dir string, queries bool) http.Handler {
 	files := http.FileServerFS(tree(dir))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -56,8 +56,8 @@ func Handler(dir string, queries bool) http.Handler {
 	})
 }
 
-// tree is the directory as a file system that is opened anew for each file, so that it may come
-// later.
+// tree is the directory as a file system that is opened anew for each file, so that it may
+// be made later.
 type tree string
 
 // Open implements fs.FS. A link, absolute ones too, may lead to another place in the directory.
@@ -86,7 +86,7 @@ func (t tree) Open(name string) (fs.File, error) {
 	return openIn(root, inside)
 }
 
-// openIn opens a file or directory. A pipe, which would be waited for, is none.
+// openIn opens a file or directory. It refuses a pipe, because reading it would block.
 func openIn(root *os.Root, name string) (fs.File, error) {
 	info, err := root.Stat(name)
 	if err != nil {
@@ -121,7 +121,7 @@ func (q *query) options() bool {
 
 var unsafe = regexp.MustCompile(`[^a-zA-Z\-_.:0-9@]`)
 
-// parse returns nil when nothing is queried.
+// parse returns nil without a query.
 func parse(values url.Values) (*query, error) {
 	var q query
 	var errs []error
@@ -196,7 +196,7 @@ func parse(values url.Values) (*query, error) {
 	return &q, errors.Join(errs...)
 }
 
-// copyTo writes the log of the services: from the journal where that knows them, else from a file
+// copyTo writes the log of the services: from the journal if it has them, else from a file
 // of their name.
 func (q *query) copyTo(ctx context.Context, w io.Writer, dir string) {
 	ctx, cancel := context.WithTimeout(ctx, patience)

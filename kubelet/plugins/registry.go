@@ -1,5 +1,6 @@
 // Package plugins finds the plugins of a node by the sockets that they put into a directory, and
-// tells those parts of the kubelet that use them. It speaks k8s.io/kubelet's pluginregistration v1.
+// hands them to the parts of the kubelet that use them. It speaks k8s.io/kubelet's
+// pluginregistration v1.
 //
 // It knows no kind of plugin: a Handler does.
 package plugins
@@ -31,7 +32,7 @@ const (
 	firstRetry, longestRetry = time.Second, 2 * time.Minute
 )
 
-// Plugin is one that says it is there.
+// Plugin is a plugin that has announced itself.
 type Plugin struct {
 	Name string
 	// Endpoint is the socket of its service.
@@ -39,14 +40,14 @@ type Plugin struct {
 	Versions []string
 }
 
-// Handler uses plugins of one type. Its methods are called one at a time for one socket, and at the
-// same time for several: a plugin that does not answer keeps no other waiting.
+// Handler uses plugins of one type. Its methods are called one at a time for one socket, and
+// concurrently for several: a plugin that does not answer delays no other.
 type Handler interface {
-	// Register takes a plugin, in place of another one of its name. An error is told to the plugin,
-	// which is tried again later.
+	// Register takes a plugin, in place of another one of its name. The plugin gets the error, and
+	// is tried again later.
 	Register(context.Context, Plugin) error
-	// Deregister is told that the plugin's socket is gone, or is another plugin's now.
-	// A plugin with the same name and another endpoint stays.
+	// Deregister is called when the plugin's socket is gone, or is another plugin's now. A plugin
+	// with the same name and another endpoint stays.
 	Deregister(Plugin)
 }
 
@@ -183,7 +184,7 @@ func (r *Registry) registered(path string, f *found, plugin *Plugin, kind string
 	if plugin != nil {
 		was, of := f.plugin, f.kind
 		f.plugin, f.kind = plugin, kind
-		// A plugin that began again at this socket may serve at another endpoint, or have another
+		// A plugin that has restarted at this socket may serve at another endpoint, or have another
 		// name. Nothing else would end its earlier registration.
 		if was != nil && (of != kind || was.Name != plugin.Name || was.Endpoint != plugin.Endpoint) {
 			r.handlers[of].Deregister(*was)
@@ -201,8 +202,8 @@ func (r *Registry) registered(path string, f *found, plugin *Plugin, kind string
 	}
 }
 
-// register asks the plugin what it is, hands it to its handler and tells it the outcome. It returns
-// the plugin if it was taken.
+// register asks the plugin for its kind, hands it to its handler and notifies it of the outcome. It
+// returns the plugin if it was accepted.
 func (r *Registry) register(ctx context.Context, path string) (taken *Plugin, kind string, err error) {
 	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

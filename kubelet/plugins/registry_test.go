@@ -181,7 +181,7 @@ func TestADriverIsReplaced(t *testing.T) {
 	}
 }
 
-// end is what a process does that ends in order: its socket goes.
+// end ends a driver as an orderly process does: its socket goes.
 func end(t *testing.T, d *driver, path string) {
 	t.Helper()
 	d.server.Stop()

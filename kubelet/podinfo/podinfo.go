@@ -1,5 +1,5 @@
-// Package podinfo knows pods as objects: it reads fields by the paths that the downward API names,
-// for environment variables and for volumes alike, and says which conditions are the node's.
+// Package podinfo reads fields of pods by the paths of the downward API, for environment variables
+// and for volumes alike, and knows which conditions are the node's.
 package podinfo
 
 import (
@@ -84,8 +84,8 @@ func lines(m map[string]string) string {
 	return b.String()
 }
 
-// Limit is a container's limit of a resource, or else that of its pod as a whole (KEP-2837). It is
-// zero when neither sets one.
+// Limit returns a container's limit of a resource, or else that of its pod as a whole (KEP-2837).
+// It is zero when neither sets one.
 func Limit(pod *v1.Pod, c *v1.Container, name v1.ResourceName) resource.Quantity {
 	if q := c.Resources.Limits[name]; !q.IsZero() {
 		return q
@@ -97,7 +97,7 @@ func Limit(pod *v1.Pod, c *v1.Container, name v1.ResourceName) resource.Quantity
 }
 
 // Resource returns a request or limit of a container, rounded up to whole divisors. A limit that
-// neither the container nor its pod sets is what the node can give.
+// neither the container nor its pod sets is the node's allocatable amount.
 func Resource(pod *v1.Pod, ref *v1.ResourceFieldSelector, container string, allocatable v1.ResourceList) (string, error) {
 	c := find(pod, container)
 	if c == nil {
@@ -137,14 +137,14 @@ func find(pod *v1.Pod, name string) *v1.Container {
 	return nil
 }
 
-// NodeSays tells whether a condition is one that this node has set: one that it decides, or the end
-// of the pod for the node's own sake.
+// NodeSays reports whether this node has set a condition: one that it decides, or the end of the
+// pod for the node's own sake.
 func NodeSays(c *v1.PodCondition) bool {
 	return NodeDecides(c.Type) || c.Type == v1.DisruptionTarget && c.Reason == v1.PodReasonTerminationByKubelet
 }
 
-// NodeDecides tells whether the kubelet decides a condition of a pod. All others belong to somebody
-// else and are left alone.
+// NodeDecides reports whether the kubelet decides a condition of a pod. All others belong to other
+// writers and are left alone.
 func NodeDecides(kind v1.PodConditionType) bool {
 	switch kind {
 	case v1.PodReady, v1.ContainersReady, v1.PodInitialized, v1.PodScheduled, v1.PodReadyToStartContainers,

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// A limit that a container does not set is its pod's, and else what the node can give.
+// A limit that a container does not set is its pod's, or else the node's allocatable amount.
 func TestResourceLimits(t *testing.T) {
 	list := func(cpu, memory, storage string) v1.ResourceList {
 		out := v1.ResourceList{}

@@ -14,7 +14,7 @@ import (
 	"github.com/barque/barque/kubelet/starts"
 )
 
-// Reasons shown for a container that could not be made.
+// Reasons of a container that could not be created.
 const (
 	reasonConfigError = "CreateContainerConfigError"
 	reasonCreateError = "CreateContainerError"
@@ -35,8 +35,8 @@ const (
 	longestBoxRetry = 30 * time.Second
 )
 
-// act does what a plan says and tells whether it changed something that is worth another look at
-// once. What takes long it starts beside.
+// act carries a plan out and reports whether a change needs another look at once. It starts slow
+// steps in the background.
 func (w *worker) act(ctx context.Context, f Facts, p Plan) (changed bool) {
 	for _, k := range p.Kill {
 		w.kill(ctx, f.Pod, k)
@@ -86,7 +86,7 @@ func (w *worker) act(ctx context.Context, f Facts, p Plan) (changed bool) {
 	return changed
 }
 
-// begin begins a start of the pod if it is its turn. begun tells that the pod has a sandbox.
+// begin begins a start of the pod if it is its turn. begun means that the pod has a sandbox.
 func (w *worker) begin(pod *v1.Pod, begun bool) (end func(), ok bool) {
 	if w.m.Starts == nil {
 		return func() {}, true
@@ -104,7 +104,7 @@ func (w *worker) try(pod *v1.Pod, what string, err error) bool {
 }
 
 func (w *worker) createSandbox(pod *v1.Pod, attempt uint32) {
-	clear(w.replacing) // the whole pod is, and that is told
+	clear(w.replacing) // the whole pod is replaced, and the status shows that
 	err := w.trySandbox(pod, attempt)
 	if err == nil {
 		w.boxDelay = 0
@@ -139,7 +139,7 @@ func (w *worker) trySandbox(pod *v1.Pod, attempt uint32) error {
 	return err
 }
 
-// pull gets a container's image beside.
+// pull gets a container's image in the background.
 func (w *worker) pull(pod *v1.Pod, c *v1.Container) {
 	w.pulling[c.Name] = true
 	ctx := w.syncCtx
@@ -170,7 +170,7 @@ func (w *worker) pull(pod *v1.Pod, c *v1.Container) {
 	})
 }
 
-// inTrouble notes why a container cannot be started. Without a fixed delay the pauses grow.
+// inTrouble records why a container cannot be started. Without a fixed delay the pauses grow.
 func (w *worker) inTrouble(c *v1.Container, reason, message string, delay time.Duration) {
 	delete(w.replacing, c.Name)
 	if delay == 0 {
@@ -254,7 +254,7 @@ func (w *worker) tryStart(f Facts, s Start, box *Sandbox) (id, reason string, er
 	return id, "", nil
 }
 
-// attach waits until the network is as the cluster wants it for the pod, once for each sandbox.
+// attach waits until the pod's network rules are in force, once for each sandbox.
 func (w *worker) attach(pod *v1.Pod, box *Sandbox) error {
 	if w.m.Network == nil || pod.Spec.HostNetwork || w.attached == box.ID {
 		return nil
@@ -266,7 +266,7 @@ func (w *worker) attach(pod *v1.Pod, box *Sandbox) error {
 	return nil
 }
 
-// target is the container whose processes an ephemeral container is to see.
+// target returns the container whose processes an ephemeral container shall see.
 func (w *worker) target(f Facts, c *v1.Container) string {
 	for i := range f.Pod.Spec.EphemeralContainers {
 		e := &f.Pod.Spec.EphemeralContainers[i]
@@ -284,7 +284,7 @@ func (w *worker) hasPostStart(c *v1.Container) bool {
 	return c.Lifecycle != nil && c.Lifecycle.PostStart != nil
 }
 
-// postStart runs a container's hook beside. A hook that fails ends the container.
+// postStart runs a container's hook in the background. A hook that fails ends the container.
 func (w *worker) postStart(pod *v1.Pod, c *v1.Container, id string, box *Sandbox) {
 	w.hooks[id] = true
 	ctx := w.syncCtx
@@ -321,10 +321,10 @@ type killing struct {
 	cancel context.CancelCauseFunc
 }
 
-// leastGrace is what a container gets at least to end by itself.
+// leastGrace is the shortest grace period of a container.
 const leastGrace = 2 * time.Second
 
-// graceFor is how long a container has to end.
+// graceFor returns the grace period of a container.
 func (w *worker) graceFor(pod *v1.Pod, k Kill) time.Duration {
 	seconds := gracePeriod(pod)
 	if w.phase != phaseSyncing && pod.DeletionGracePeriodSeconds != nil {
@@ -353,7 +353,8 @@ func (w *worker) graceFor(pod *v1.Pod, k Kill) time.Duration {
 	return max(time.Duration(seconds)*time.Second, leastGrace)
 }
 
-// hurry stops waiting for containers that have more time left than the pod is to have by now.
+// hurry stops waiting for containers whose remaining time is longer than the pod's
+// present grace period.
 func (w *worker) hurry(pod *v1.Pod) {
 	most := w.m.Now().Add(w.graceFor(pod, Kill{}))
 	for id, k := range w.killing {
@@ -364,8 +365,8 @@ func (w *worker) hurry(pod *v1.Pod) {
 	}
 }
 
-// kill stops a container beside: its preStop hook first, then the runtime's stop, both within the
-// grace period.
+// kill stops a container in the background: its preStop hook first, then the runtime's stop, both
+// within the grace period.
 func (w *worker) kill(ctx context.Context, pod *v1.Pod, k Kill) {
 	grace, least := w.graceFor(pod, k), leastGrace
 	if k.Now {

@@ -13,27 +13,27 @@ import (
 	"github.com/barque/barque/kubelet/restarts"
 )
 
-// StatusInput is all that a pod's status depends on.
+// StatusInput is the input of a pod's status.
 type StatusInput struct {
 	Facts
 	Plan Plan
-	// Ending is set once the pod is being ended for good: what has ended will not be started again.
+	// Ending is set once the pod is being ended for good: ended containers are not started again.
 	// The pod is over once Plan.Ended is set, too.
 	Ending bool
-	// Reason and Message tell why the kubelet itself ended the pod, such as DeadlineExceeded.
+	// Reason and Message are set when the kubelet itself ended the pod, such as DeadlineExceeded.
 	Reason, Message string
 	HostIPs         []string
 	Runtime         string // the name before :// in container IDs
 	Resize          ResizeState
 	Disrupted       bool // the node ends the pod for its own sake
-	Refused         bool // the node has not taken the pod: no container of it was ever to start
-	// VolumeImages name the images of volumes, by volume, as ImageID of a container names its
-	// image. One that is missing is not known yet.
+	Refused         bool // the node has not admitted the pod: no container of it may start
+	// VolumeImages has the images of volumes, by volume, in the form of a container's ImageID. A
+	// missing one is not known yet.
 	VolumeImages map[string]string
 }
 
-// Status computes the status that clients see. It starts from the one that the API server has, so
-// that conditions of others stay and times move only when something changed.
+// Status computes the status for clients. It starts from the API server's status, so that
+// conditions of other writers stay and times change only with a change.
 func Status(in StatusInput) v1.PodStatus {
 	pod := in.Pod
 	s := *pod.Status.DeepCopy()
@@ -69,7 +69,8 @@ func Status(in StatusInput) v1.PodStatus {
 	case finished(pod.Status.Phase):
 		s.Phase = pod.Status.Phase
 	case finished(s.Phase) && in.Ending && !in.Plan.Ended:
-		// It is over when nothing of it is left to stop: from then on its room is others'.
+		// It is over when nothing of it is left to stop: from then on other pods may
+		// have its resources.
 		s.Phase = cmp.Or(pod.Status.Phase, v1.PodPending)
 		s.Reason, s.Message = pod.Status.Reason, pod.Status.Message
 	}
@@ -158,8 +159,8 @@ func containerStatus(in *StatusInput, c *v1.Container, before *v1.ContainerStatu
 	return s
 }
 
-// withoutContainer fills the status of a container that the runtime does not know: one that was not
-// made yet or never started, or one that got lost with the runtime's memory.
+// withoutContainer fills the status of a container that the runtime does not know: it was not
+// created yet, never started, or the runtime has lost it.
 func withoutContainer(in *StatusInput, c *v1.Container, before *v1.ContainerStatus, s *v1.ContainerStatus) {
 	if before != nil && before.ContainerID != "" {
 		s.RestartCount, s.ImageID, s.ContainerID = before.RestartCount, before.ImageID, before.ContainerID
@@ -227,7 +228,7 @@ func terminated(in *StatusInput, c *Container) *v1.ContainerStateTerminated {
 	return t
 }
 
-// share cuts a message to a container's share of what its pod may say.
+// share cuts a message to a container's share of the pod's bound on messages.
 func share(pod *v1.Pod, message string) string {
 	containers := len(pod.Spec.Containers) + len(pod.Spec.InitContainers) + len(pod.Spec.EphemeralContainers)
 	most := maxPodMessages / max(containers, 1)
@@ -258,7 +259,7 @@ func mountStatuses(in *StatusInput, c *v1.Container, before *v1.ContainerStatus)
 	return list
 }
 
-// imagesOf are the IDs of the images of a pod's volumes: what is given in place of a path is the
+// imagesOf returns the IDs of the images of a pod's volumes: the path of such a volume is the
 // image's ID.
 func imagesOf(pod *v1.Pod, paths map[string]string) map[string]string {
 	var images map[string]string
@@ -341,7 +342,7 @@ func phase(in *StatusInput, init, regular []v1.ContainerStatus) v1.PodPhase {
 	}
 }
 
-// Conditions that this package decides. Others' conditions stay as they are.
+// setConditions sets the conditions that this package decides. Other conditions stay.
 func setConditions(in *StatusInput, s *v1.PodStatus) {
 	box := in.Observed.sandbox()
 	network := box != nil && box.Ready && (in.Pod.Spec.HostNetwork || len(box.IPs) > 0)

@@ -10,13 +10,14 @@ const (
 	forgivenAfter  = 2 * longestBackoff
 )
 
-// Backoff is the state of one container's restarts. The zero value is that of one that never ended.
+// Backoff is the state of one container's restarts. The zero value is that of a container that
+// never ended.
 type Backoff struct {
 	Delay time.Duration // how long to wait after the next end
 	Last  time.Time     // when it was restarted
 }
 
-// due tells when a container that ended at ended may be restarted.
+// due returns when a container that ended at ended may be restarted.
 func (b Backoff) due(ended time.Time) time.Time {
 	if b.Delay == 0 || ended.Sub(b.Last) > forgivenAfter {
 		return ended

@@ -18,33 +18,34 @@ import (
 	"github.com/barque/barque/kubelet/volumes"
 )
 
-// Volumes is what pods need of package volumes.
+// Volumes is the interface of pods to package volumes.
 type Volumes interface {
 	SubPath(uid types.UID, volume, root, container string, index int, path string) (string, error)
 	PodDir(uid types.UID) string
-	// Relabels tells whether the runtime may give a volume the SELinux label of the pod.
+	// Relabels reports whether the runtime may give a volume the SELinux label of the pod.
 	Relabels(uid types.UID, volume string) bool
 }
 
-// Cgroups is what pods need of package cgroups.
+// Cgroups is the interface of pods to package cgroups.
 type Cgroups interface {
 	Parent(pod *v1.Pod) string
 }
 
-// Devices is what containers need of package dra.
+// Devices is the interface of containers to package dra.
 type Devices interface {
 	// Devices returns the CDI names of the devices that a container gets.
 	Devices(pod *v1.Pod, container *v1.Container) []string
 }
 
-// Kit turns pods into what the runtime is asked to make. It reads what pods refer to and writes the
-// few files that containers get from the kubelet itself; it starts nothing.
+// Kit makes the runtime's configurations of pods and containers. It reads the objects that pods
+// refer to, and writes the kubelet's few files for containers; it starts nothing.
 type Kit struct {
 	Volumes Volumes
 	Cgroups Cgroups
 	Objects volumes.Objects
 	Devices Devices // nil when there are none
-	// Services lists the services that a namespace's pods are told of, the API's own among them.
+	// Services lists the services for the environment of a namespace's pods, the API's
+	// own among them.
 	Services func(namespace string) []*v1.Service
 
 	LogDir        string // an absolute path
@@ -82,7 +83,7 @@ func podLabels(pod *v1.Pod) map[string]string {
 	}
 }
 
-// unsupported refuses a pod that asks for an isolation that it would not get here: running it
+// unsupported refuses a pod with a form of isolation that this node does not provide: running it
 // without would be worse than not running it.
 func unsupported(pod *v1.Pod) error {
 	switch {
@@ -167,7 +168,7 @@ func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
 	return list
 }
 
-// containerInput is all that the configuration of one container depends on besides the pod.
+// containerInput is the input, besides the pod, of a container's configuration.
 type containerInput struct {
 	Start
 	IPs    []string
@@ -184,7 +185,8 @@ func (k *Kit) seccomp() v1.SeccompProfileType {
 	return v1.SeccompProfileTypeUnconfined
 }
 
-// Container is the configuration of one container. It writes the files that it mounts.
+// Container returns the configuration of one container. It writes the files that
+// the container mounts.
 func (k *Kit) Container(ctx context.Context, pod *v1.Pod, in containerInput) (*runtimeapi.ContainerConfig, error) {
 	c := in.Start.Container
 	pod = withIPs(pod, in.IPs) // the variables may ask for addresses that no client has seen yet
@@ -376,7 +378,7 @@ func (k *Kit) writeHosts(pod *v1.Pod, ips []string) (string, error) {
 	return path, os.WriteFile(path, []byte(content), 0o644)
 }
 
-// terminationFile makes the empty file into which a container writes its last words.
+// terminationFile creates the empty file for a container's termination message.
 func (k *Kit) terminationFile(pod *v1.Pod, c *v1.Container, attempt uint32) (string, error) {
 	if c.TerminationMessagePath == "" {
 		return "", nil

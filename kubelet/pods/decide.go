@@ -9,7 +9,7 @@ import (
 	"github.com/barque/barque/kubelet/restarts"
 )
 
-// Reasons for which a container waits, as clients know them.
+// Reasons of waiting containers, in upstream's words.
 const (
 	reasonCreating         = "ContainerCreating"
 	reasonInitializing     = "PodInitializing"
@@ -21,12 +21,12 @@ const (
 // pullErrorShown is how long a failed pull shows its own error before it shows as back-off.
 const pullErrorShown = 2 * time.Second
 
-// Decide says what a living pod needs next. It is a function of its argument alone.
+// Decide returns the next steps of a living pod. It is a function of its argument alone.
 //
 // A pod needs a sandbox; then its init containers, one after the other, where a sidecar (an init
-// container with restartPolicy Always) only has to have started; then all its containers. What ends
-// is started again as the restart policy says, after its back-off. A new sandbox starts it all
-// anew. So does a new round, which begins when a container ends as a rule says that restarts all.
+// container with restartPolicy Always) only has to have started; then all its containers. An ended
+// container is started again by its restart policy, after its back-off. A new sandbox starts all
+// anew. So does a new round, which begins when a container ends under a rule that restarts all.
 func Decide(f Facts) (p Plan) {
 	defer p.tidy(&f) // the named result: another one would be copied before
 	box := f.Observed.sandbox()
@@ -53,7 +53,7 @@ func Decide(f Facts) (p Plan) {
 	return p
 }
 
-// regulars plans the pod's containers and tells whether none of them holds others back.
+// regulars plans the pod's containers and reports whether none of them holds others back.
 func (p *Plan) regulars(f *Facts) bool {
 	for i := range f.Pod.Spec.Containers {
 		if !p.regular(f, &f.Pod.Spec.Containers[i]) {
@@ -63,14 +63,14 @@ func (p *Plan) regulars(f *Facts) bool {
 	return true
 }
 
-// ephemeral is an ephemeral container as if it were another.
+// ephemeral returns an ephemeral container in the form of a regular one.
 func ephemeral(pod *v1.Pod, i int) *v1.Container {
 	c := v1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
 	return &c
 }
 
-// resizeOthers resizes what runs and the plan does not have yet: ephemeral containers, and those
-// that another one holds back. The pod's group must not shrink before them.
+// resizeOthers resizes running containers that the plan does not have yet: ephemeral containers,
+// and those that another one holds back. The pod's group must not shrink before them.
 func (p *Plan) resizeOthers(f *Facts) {
 	planned := map[string]bool{}
 	for _, k := range p.Kill {
@@ -118,8 +118,8 @@ func (p *Plan) replaceSandbox(f *Facts, box *Sandbox) {
 	}
 }
 
-// evict ends what runs in other sandboxes than box, and tells whether there is any: it has other
-// addresses than the pod has now, or none.
+// evict ends the containers in other sandboxes than box, and reports whether there are any: they
+// have other addresses than the pod has now, or none.
 func (p *Plan) evict(f *Facts, box *Sandbox) (any bool) {
 	for i := range f.Observed.Containers {
 		c := &f.Observed.Containers[i]
@@ -141,7 +141,7 @@ func (p *Plan) evict(f *Facts, box *Sandbox) (any bool) {
 // be a container's: those are DNS labels.
 const sandboxTrouble = "/sandbox"
 
-// worthSandbox tells whether any container would be started in a new sandbox.
+// worthSandbox reports whether any container would be started in a new sandbox.
 func worthSandbox(f *Facts) bool {
 	for i := range f.Pod.Spec.Containers {
 		c := &f.Pod.Spec.Containers[i]
@@ -159,7 +159,7 @@ func worthSandbox(f *Facts) bool {
 	return false
 }
 
-// initFailed tells whether an init container has ended the pod.
+// initFailed reports whether an init container has ended the pod.
 func initFailed(f *Facts) bool {
 	for i := range f.Pod.Spec.InitContainers {
 		c := &f.Pod.Spec.InitContainers[i]
@@ -171,7 +171,7 @@ func initFailed(f *Facts) bool {
 	return false
 }
 
-// lost tells whether the API server has seen a container that the runtime no longer knows.
+// lost reports whether the API server has seen a container that the runtime no longer knows.
 func lost(pod *v1.Pod, name string) bool {
 	for i := range pod.Status.ContainerStatuses {
 		if s := &pod.Status.ContainerStatuses[i]; s.Name == name {
@@ -181,13 +181,13 @@ func lost(pod *v1.Pod, name string) bool {
 	return false
 }
 
-// wasStarted tells whether the API server has seen a container run or end. One that was made and
-// not started, when the kubelet ended, is made anew, whatever its restart policy.
+// wasStarted reports whether the API server has seen a container run or end. One that was created
+// but not started when the kubelet ended is created anew, whatever its restart policy.
 func wasStarted(s *v1.ContainerStatus) bool {
 	return s != nil && s.ContainerID != "" && (s.State.Running != nil || s.State.Terminated != nil)
 }
 
-// initialize plans the init containers and tells whether the others may run.
+// initialize plans the init containers and reports whether the others may run.
 func (p *Plan) initialize(f *Facts, box *Sandbox) bool {
 	initialized := isInitialized(f, box.ID)
 	for i := range f.Pod.Spec.InitContainers {
@@ -208,7 +208,7 @@ func (p *Plan) initialize(f *Facts, box *Sandbox) bool {
 	return true
 }
 
-// isInitialized tells whether the sandbox is past its init containers: a container has been made.
+// isInitialized reports whether the sandbox is past its init containers: a container has been made.
 func isInitialized(f *Facts, sandboxID string) bool {
 	for i := range f.Pod.Spec.Containers {
 		if c := f.Observed.newestIn(sandboxID, f.Pod.Spec.Containers[i].Name); c != nil && !f.former(c) {
@@ -218,7 +218,7 @@ func isInitialized(f *Facts, sandboxID string) bool {
 	return false
 }
 
-// initContainer plans one init container and tells whether the next one may start.
+// initContainer plans one init container and reports whether the next one may start.
 func (p *Plan) initContainer(f *Facts, box *Sandbox, c *v1.Container) bool {
 	last := f.Observed.newestIn(box.ID, c.Name)
 	switch {
@@ -250,7 +250,7 @@ func (p *Plan) initContainer(f *Facts, box *Sandbox, c *v1.Container) bool {
 	return false
 }
 
-// regular plans one of the pod's containers and tells whether the next one may be looked at.
+// regular plans one of the pod's containers and reports whether the next one may be planned.
 func (p *Plan) regular(f *Facts, c *v1.Container) bool {
 	last := f.Observed.newest(c.Name)
 	if last == nil {
@@ -269,7 +269,7 @@ func (p *Plan) regular(f *Facts, c *v1.Container) bool {
 		p.RemoveContainers = append(p.RemoveContainers, last.ID)
 	case Running:
 		p.killIfFailed(f, c, last)
-		return !f.Hooks[last.ID] // one that is still being greeted holds back those after it
+		return !f.Hooks[last.ID] // a running postStart hook holds back the containers after it
 	case Exited:
 		if f.Replacing[c.Name] || restarts.Again(f.Pod, c, last.ExitCode) {
 			p.restart(f, c, last)
@@ -278,8 +278,8 @@ func (p *Plan) regular(f *Facts, c *v1.Container) bool {
 	return true
 }
 
-// killIfFailed ends a container whose probe gave it up or whose image was changed, and resizes
-// others.
+// killIfFailed ends a container whose probe has failed for good or whose image was changed, and
+// resizes others.
 func (p *Plan) killIfFailed(f *Facts, c *v1.Container, running *Container) {
 	if f.Killing[running.ID] {
 		return
@@ -302,7 +302,7 @@ func (p *Plan) killIfFailed(f *Facts, c *v1.Container, running *Container) {
 	p.Kill = append(p.Kill, kill)
 }
 
-// restart starts a container again, or says since when and how long it waits.
+// restart starts a container again, or sets its back-off and when it is over.
 func (p *Plan) restart(f *Facts, c *v1.Container, ended *Container) {
 	b := f.Backoffs[c.Name]
 	due := b.due(ended.FinishedAt)
@@ -379,8 +379,7 @@ func nextAttempt(f *Facts, name string) uint32 {
 	return 0
 }
 
-// tidy removes what no one will ask for any more: all but the newest ended container of each name
-// besides the current one, and sandboxes that were replaced and are empty.
+// tidy removes ended containers beyond the newest two of each name, and empty earlier sandboxes.
 func (p *Plan) tidy(f *Facts) {
 	kept := map[string]int{}
 	occupied := map[string]bool{}
@@ -399,8 +398,8 @@ func (p *Plan) tidy(f *Facts) {
 	}
 }
 
-// DecideEnd says how to end a pod: its containers first, then its sidecars from the last to the
-// first, then the sandbox. It is a function of its argument alone.
+// DecideEnd returns the next steps of ending a pod: its containers first, then its sidecars from
+// the last to the first, then the sandbox. It is a function of its argument alone.
 func DecideEnd(f Facts) Plan {
 	var p Plan
 	sidecars := map[string]int{}

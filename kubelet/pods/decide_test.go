@@ -207,7 +207,7 @@ func TestDecideEnd(t *testing.T) {
 	}
 }
 
-// TestDecideProperties checks what must hold of every plan, on random pods in random states.
+// TestDecideProperties checks the properties of every plan, on random pods in random states.
 func TestDecideProperties(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 20000 {
@@ -241,7 +241,7 @@ func TestDecideProperties(t *testing.T) {
 			i := slices.IndexFunc(f.Observed.Containers, func(c Container) bool { return c.ID == id })
 			check(i >= 0 && f.Observed.Containers[i].State != Running, "a running container is removed")
 		}
-		// Ending comes to an end: do what the plan says, and nothing is left after a few rounds.
+		// Ending comes to an end: nothing is left after the plans of a few rounds.
 		check(endsWithin(f, 8), "ending does not end")
 	}
 }
@@ -289,7 +289,7 @@ func anyAlive(o *Observed) bool {
 	return slices.ContainsFunc(o.Containers, func(c Container) bool { return c.alive() })
 }
 
-// endsWithin plays a few rounds of ending, with a world that does what it is told.
+// endsWithin plays a few rounds of ending, in a world that carries every plan out.
 func endsWithin(f Facts, rounds int) bool {
 	f.Observed.Containers = slices.Clone(f.Observed.Containers)
 	f.Observed.Sandboxes = slices.Clone(f.Observed.Sandboxes)

@@ -11,7 +11,7 @@ import (
 )
 
 // TestDevicesComeFirstAndGoFirst: no container starts before the pod's devices are prepared, and
-// the pod's end is not told before they were taken back: from then on they may be another pod's.
+// the pod's end is not reported before they were taken back: another pod may get them from then on.
 func TestDevicesComeFirstAndGoFirst(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.devices.fail(errors.New("no driver"), nil)

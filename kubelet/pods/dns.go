@@ -17,10 +17,10 @@ const (
 	maxSearches    = 32
 	maxSearchChars = 2048 // of all search paths, with the spaces between them
 	maxSearchPath  = 253  // some resolvers end the process over a longer one
-	maxNodename    = 64   // the kernel's, for the name that a machine has
+	maxNodename    = 64   // the kernel's, for a machine's name
 )
 
-// dnsNote is what the users of a pod should know about its resolver configuration.
+// dnsNote is a warning about a pod's resolver configuration.
 type dnsNote struct{ reason, message string }
 
 // Upstream's reasons.
@@ -29,16 +29,16 @@ const (
 	eventDNSMissing = "MissingClusterDNS"
 )
 
-// dnsNotes tells what a pod's resolver configuration lacks of what was asked for.
+// dnsNotes returns the warnings about a pod's resolver configuration.
 func (k *Kit) dnsNotes(pod *v1.Pod) []dnsNote {
 	_, notes, err := k.formDNS(pod)
 	if err != nil {
-		return nil // it is told as the reason why there is no sandbox
+		return nil // the sandbox fails for the same reason, which is shown
 	}
 	return notes
 }
 
-// dnsConfig is what a pod's resolv.conf says, by its dnsPolicy and dnsConfig.
+// dnsConfig returns a pod's resolv.conf by its dnsPolicy and dnsConfig.
 func (k *Kit) dnsConfig(pod *v1.Pod) (*runtimeapi.DNSConfig, error) {
 	config, _, err := k.formDNS(pod)
 	return config, err
@@ -87,7 +87,7 @@ func (k *Kit) formDNS(pod *v1.Pod) (*runtimeapi.DNSConfig, []dnsNote, error) {
 	return config, append(notes, limitDNS(config)...), nil
 }
 
-// limitDNS cuts what is beyond the limits, and tells so in upstream's words.
+// limitDNS cuts a configuration to the limits, with warnings in upstream's words.
 func limitDNS(config *runtimeapi.DNSConfig) []dnsNote {
 	var notes []dnsNote
 	if len(config.Servers) > maxNameservers {
@@ -175,7 +175,7 @@ func writeAliases(b *strings.Builder, aliases []v1.HostAlias) {
 	}
 }
 
-// hostname returns the name that a pod goes by inside, and its domain where it has one.
+// hostname returns the pod's own hostname, and its domain if it has one.
 func (k *Kit) hostname(pod *v1.Pod) (name, domain string) {
 	name = pod.Name
 	if pod.Spec.HostnameOverride != nil {
@@ -196,8 +196,8 @@ func (k *Kit) hostname(pod *v1.Pod) (name, domain string) {
 	return name, domain
 }
 
-// nodename is the name that the kernel has for a pod's machine. A full one that does not fit is an
-// error: cut, it would be somebody else's.
+// nodename is the kernel's name of a pod's machine. A fully qualified name that is too long is an
+// error: cut, it could be the name of another machine.
 func (k *Kit) nodename(pod *v1.Pod) (string, error) {
 	name, domain := k.hostname(pod)
 	if !isTrue(pod.Spec.SetHostnameAsFQDN) || domain == "" {

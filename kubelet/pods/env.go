@@ -17,15 +17,15 @@ import (
 	"github.com/barque/barque/kubelet/volumes"
 )
 
-// configError is a failure to make a container's configuration from what the pod refers to. It is
-// shown as CreateContainerConfigError.
+// configError is a failure to make a container's configuration from the objects that the pod refers
+// to. It is shown as CreateContainerConfigError.
 type configError struct{ err error }
 
 func (e *configError) Error() string { return e.err.Error() }
 func (e *configError) Unwrap() error { return e.err }
 
-// environment gathers a container's variables: those of services first, then envFrom, then env,
-// each overriding what came before.
+// environment returns a container's variables: those of services first, then envFrom, then env.
+// Later ones override earlier ones.
 func (k *Kit) environment(ctx context.Context, pod *v1.Pod, c *v1.Container, paths map[string]string) ([]*runtimeapi.KeyValue, error) {
 	values := map[string]string{}
 	var order []string
@@ -160,8 +160,8 @@ func (k *Kit) valueFrom(ctx context.Context, pod *v1.Pod, c *v1.Container, from 
 	return "", false, fmt.Errorf("the value's source is of a kind that this node does not know")
 }
 
-// serviceVariables tells a container where the services of its namespace are, and in any case where
-// the API is.
+// serviceVariables returns the variables with the addresses of the namespace's services, and in any
+// case of the API.
 func (k *Kit) serviceVariables(pod *v1.Pod) map[string]string {
 	env := map[string]string{}
 	links := pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks

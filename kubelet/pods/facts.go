@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ContainerState is what the runtime says of a container.
+// ContainerState is the runtime's state of a container.
 type ContainerState int
 
 // The states of a container, in the order in which it passes them.
@@ -36,14 +36,14 @@ type Container struct {
 	Image     string // as the runtime names it
 	ImageID   string
 	User      *v1.ContainerUser
-	Limits    *Limits // as the runtime enforces them; nil when it does not tell
-	// MemoryRequest is in bytes, as it was when the container was made; nil when that is not known.
+	Limits    *Limits // as the runtime enforces them; nil when it does not report them
+	// MemoryRequest is the request at the container's creation, in bytes; nil when it is not known.
 	MemoryRequest *int64
 }
 
 func (c *Container) alive() bool { return c.State == Running || c.State == Unknown }
 
-// Sandbox is one sandbox that the runtime knows.
+// Sandbox is a sandbox of the runtime.
 type Sandbox struct {
 	ID        string
 	Attempt   uint32
@@ -96,16 +96,16 @@ func (o *Observed) previous(c *Container) *Container {
 	return nil
 }
 
-// Health is what probes have found out about a running container.
+// Health is the result of the probes of a running container.
 type Health struct {
 	Started bool // the startup probe succeeded, or there is none
 	Ready   bool // the readiness probe succeeds, or there is none
-	// Failed is set when the liveness or startup probe says that the container must be restarted,
-	// and tells which one.
+	// Failed is set when a liveness or startup probe wants the container restarted, and
+	// names the probe.
 	Failed string
 }
 
-// Trouble is why a container cannot be started now.
+// Trouble is the reason why a container cannot be started now.
 type Trouble struct {
 	Reason  string
 	Message string
@@ -113,9 +113,9 @@ type Trouble struct {
 	RetryAt time.Time
 }
 
-// Facts are all that a decision depends on.
+// Facts are the input of a decision.
 type Facts struct {
-	Pod      *v1.Pod // with the resources that it was given, which may differ from those it asks for
+	Pod      *v1.Pod // with its allocated resources, which may differ from those of its spec
 	Observed Observed
 	Now      time.Time
 
@@ -132,12 +132,12 @@ type Facts struct {
 	Images map[string]string // by container name
 	// Pulling holds the containers whose image is being fetched.
 	Pulling map[string]bool // by container name
-	// Troubles holds what went wrong with containers that could not be made.
+	// Troubles holds the failures of containers that could not be created.
 	Troubles map[string]Trouble // by container name
-	// Updated holds the limits that the runtime was given last for running containers since they
-	// started. One whose last update failed is not in it.
+	// Updated holds the limits of the last update of running containers since they started. A
+	// container whose last update failed is not in it.
 	Updated map[string]Limits // by container ID
-	// Resized is set once a resize was given, also by an earlier process.
+	// Resized is set once a resize was allocated, also by an earlier process.
 	Resized bool
 	// Backoffs is how long to wait before the next restart.
 	Backoffs map[string]Backoff // by container name
@@ -148,7 +148,7 @@ type Kill struct {
 	ID      string
 	Name    string
 	Reason  string // why, for people
-	Trouble string // set when a probe asked for it: no preStop hook may be skipped, but the event says so
+	Trouble string // set when a probe has failed: the preStop hook runs all the same, and the event names the probe
 	Replace bool   // set when it is to be replaced, its definition having changed
 	Resize  bool   // set when new resources are the reason to replace it
 	Now     bool   // set when it gets neither a preStop hook nor time to end
@@ -177,8 +177,8 @@ type Waiting struct {
 	Message string
 }
 
-// Plan is what to do about a pod now. Its parts do not depend on each other's outcome: when one
-// changes what is observed, the next decision sees it.
+// Plan has the next steps for a pod. They do not depend on each other's outcome: when one changes
+// the observed state, the next decision sees it.
 type Plan struct {
 	Kill              []Kill
 	Update            []Update

@@ -8,11 +8,11 @@ import (
 	"github.com/barque/barque/kubelet/cri"
 )
 
-// lookPatience is how long no look at the pods of the runtime may succeed before the kubelet calls
-// itself ill, as upstream's. A runtime may restart meanwhile.
+// lookPatience is the longest time without a successful look at the runtime's pods before the
+// kubelet reports itself unhealthy, as upstream's. A runtime may restart meanwhile.
 const lookPatience = 5 * time.Minute
 
-// looks remembers how the looks at the runtime's pods went.
+// looks records the results of the looks at the runtime's pods.
 type looks struct {
 	mu   sync.Mutex
 	well time.Time // when one succeeded last, or the first one began

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestHealthy: a kubelet is ill when it cannot look at the runtime's pods for five minutes, whether
-// each look fails or one does not end. It is well again after the next one.
+// TestHealthy: a kubelet is unhealthy when it cannot look at the runtime's pods for five minutes,
+// whether each look fails or one does not end. It is healthy again after the next one.
 func TestHealthy(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails func() func(call, name string) error

@@ -14,7 +14,7 @@ import (
 	"github.com/barque/barque/kubelet/probes"
 )
 
-// maxHookSaid is how much of what a failed hook wrote is told: an event takes no more.
+// maxHookSaid bounds the output of a failed hook in an event: an event takes no more.
 const maxHookSaid = 1 << 10
 
 // hook runs one lifecycle handler of a container. It takes as long as ctx allows.

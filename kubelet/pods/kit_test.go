@@ -167,7 +167,8 @@ func TestDNS(t *testing.T) {
 	}
 }
 
-// TestDNSLimits: what is too much for resolvers is cut, and told in upstream's words.
+// TestDNSLimits: a configuration beyond the resolvers' limits is cut, with a warning
+// in upstream's words.
 func TestDNSLimits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "resolv.conf")
 	if err := os.WriteFile(path, []byte("nameserver 192.0.2.1\nsearch lan\n"), 0o600); err != nil {
@@ -234,8 +235,8 @@ func TestDNSLimits(t *testing.T) {
 	}
 }
 
-// TestLocalResolvers: a pod that gets only resolvers on the node's loopback has an event that says
-// so; a pod on the node's own network reaches them.
+// TestLocalResolvers: a pod that gets only resolvers on the node's loopback has an event about
+// that; a pod on the node's own network reaches them.
 func TestLocalResolvers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "resolv.conf")
 	for name, c := range map[string]struct {

@@ -15,13 +15,13 @@ import (
 	"github.com/barque/barque/kubelet/cri"
 )
 
-// The logs of pods stand where every Kubernetes node has them, for collectors:
+// The logs of pods have upstream's paths, for collectors:
 //
 //	LOGDIR/<namespace>_<name>_<uid>/<container>/<attempt>.log     LOGDIR is /var/log/pods
 //	LINKDIR/<name>_<namespace>_<container>-<id>.log               a link to it; LINKDIR is /var/log/containers
 //
-// Several kubelets of one machine may share LOGDIR. Each notes in a pod's directory that it is its
-// own, and cleans up no other.
+// Several kubelets of one machine may share LOGDIR. Each marks the directories of its own pods, and
+// cleans up no others.
 
 // ownerFile is in a pod's directory of logs. It names the root directory of the kubelet whose pod
 // it is.
@@ -45,8 +45,8 @@ func (k *Kit) owns(dir string) bool {
 	return err == nil && string(owner) == k.Owner
 }
 
-// AdoptLogs makes the logs of pods reachable that an earlier version has put elsewhere. Their
-// containers go on writing there.
+// AdoptLogs links the logs of pods that an earlier version has put elsewhere. Their containers go
+// on writing there.
 func (k *Kit) AdoptLogs(from string) error {
 	entries, err := os.ReadDir(from)
 	if errors.Is(err, fs.ErrNotExist) || from == k.LogDir {

@@ -1,10 +1,10 @@
-// Package pods runs the pods of a node: it makes each pod's containers be what its spec says, tells
-// its status, and ends it in order.
+// Package pods runs the pods of a node: it makes each pod's containers match its spec, reports its
+// status, and ends it in order.
 //
-// One goroutine owns one pod, by UID. What the API server says and what the runtime does reach it
-// as one merged wake-up; then it looks at everything, decides by a pure function (Decide,
-// DecideEnd) and acts. It holds no view of the runtime between two looks. Only slow things run
-// beside it: pulls, hooks and stopping containers.
+// One goroutine owns one pod, by UID. Changes at the API server and at the runtime reach it as one
+// merged wake-up. Then it looks at everything, decides by a pure function (Decide, DecideEnd) and
+// acts. It holds no view of the runtime between two looks. Only slow steps run beside it: pulls,
+// hooks and stopping containers.
 //
 // Invariants: a pod goes from syncing to terminating to terminated and never back; ending this
 // process ends no pod; the pod's object is given up (Status.Finish) only when nothing of the pod is
@@ -62,16 +62,15 @@ type VolumeManager interface {
 type CgroupManager interface {
 	Cgroups
 	Ensure(pod *v1.Pod) error
-	// Widen raises those limits of a pod's group that are to be higher, and lowers none.
+	// Widen raises those limits of a pod's group that must rise, and lowers none.
 	Widen(pod *v1.Pod) error
-	// MemoryUsage is what all of a pod uses, in bytes.
+	// MemoryUsage returns the memory of the whole pod, in bytes.
 	MemoryUsage(pod *v1.Pod) (int64, error)
 	Remove(uid types.UID) error
 	Pods() ([]types.UID, error)
 }
 
-// Allocator decides whether the node takes a pod and which resources it gets; see package
-// allocation.
+// Allocator admits pods and allocates their resources; see package allocation.
 type Allocator interface {
 	Known(pod *v1.Pod)
 	Synced()
@@ -89,10 +88,10 @@ type Prober interface {
 	Forget(uid types.UID)
 }
 
-// StatusWriter carries what is found out to the API server. It must not block.
+// StatusWriter writes statuses to the API server. It must not block.
 type StatusWriter interface {
 	Set(pod *v1.Pod, status v1.PodStatus)
-	// Finish is called once nothing of a deleted pod is left, however often.
+	// Finish is called once nothing of a deleted pod is left, and may be called again.
 	Finish(pod *v1.Pod)
 	Forget(uid types.UID)
 }
@@ -119,7 +118,7 @@ type EventRecorder interface {
 	Event(pod *v1.Pod, container *v1.Container, kind, reason, message string)
 }
 
-// Config is what a Manager needs.
+// Config configures a Manager.
 type Config struct {
 	Runtime cri.Runtime
 	Images  ImageStatus
@@ -130,7 +129,7 @@ type Config struct {
 	Probes  Prober
 	Status  StatusWriter
 	Events  EventRecorder
-	// Allocator decides what of the node a pod gets.
+	// Allocator decides about the resources of pods.
 	Allocator Allocator
 	Starts    Pacer // nil: all at once
 	Kit       *Kit
@@ -138,36 +137,36 @@ type Config struct {
 
 	HostIPs     []string
 	RuntimeName string // the name before :// in container IDs
-	// Relist is how often everything is looked at though no event came; 10 s when 0. While the
-	// runtime's event stream does not stand it is a second.
+	// Relist is the interval of looks at all pods without an event; 10 s when 0. Without the
+	// runtime's event stream it is a second.
 	Relist time.Duration
 	Now    func() time.Time // time.Now when nil
 	Meter  Meter            // may be nil
 	Logger *slog.Logger
 }
 
-// Meter takes note of the time that work takes.
+// Meter records the duration of work.
 type Meter interface {
 	Relisted(began, ended time.Time)
 	Stepped(ending bool, took time.Duration)
 }
 
-// Network guards the ways to and from pods with addresses of their own.
+// Network guards the traffic of pods with addresses of their own.
 type Network interface {
-	// Attach returns when what the cluster allows and forbids the pod at these addresses is in
-	// force. No container of the pod runs before.
+	// Attach returns when the cluster's rules for the pod at these addresses are in force. No
+	// container of the pod runs before.
 	Attach(ctx context.Context, pod *v1.Pod, addrs []string) error
-	// Detach is told of a pod in which nothing runs any more.
+	// Detach is called for a pod in which nothing runs any more.
 	Detach(pod *v1.Pod)
 }
 
 // Manager owns the workers of all pods.
 type Manager struct {
 	Config
-	workers sync.WaitGroup // workers and what runs beside them; they end with Run's context
+	workers sync.WaitGroup // workers and their background steps; they end with Run's context
 
-	// making is the context of calls that make something at the runtime. It outlives pods: a
-	// runtime keeps what a cancelled call has half made. Each call has a deadline of its own.
+	// making is the context of creating calls to the runtime. It outlives pods: a runtime keeps the
+	// half-made objects of a cancelled call. Each call has a deadline of its own.
 	making context.Context
 
 	mu       sync.Mutex
@@ -179,7 +178,7 @@ type Manager struct {
 	looks looks
 
 	known    chan struct{}                          // closed when complete is set
-	sweeping struct{ devices, volumes atomic.Bool } // those of pods that nobody knows are being removed
+	sweeping struct{ devices, volumes atomic.Bool } // those of unknown pods are being removed
 }
 
 // New returns a manager. Nothing happens before Run.
@@ -193,7 +192,7 @@ func New(config Config) *Manager {
 	return &Manager{Config: config, pods: map[types.UID]*worker{}, seen: map[types.UID]uint64{}, known: make(chan struct{})}
 }
 
-// makingPatience is how long Run waits for what is being made when it ends.
+// makingPatience bounds Run's wait at its end for creating calls.
 const makingPatience = 10 * time.Second
 
 // Run owns the pods until ctx ends. Pods stay as they are then.
@@ -219,17 +218,17 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// Update tells of a pod that the API server has bound to this node, or of its change.
+// Update takes a pod that the API server has bound to this node, or its change.
 func (m *Manager) Update(pod *v1.Pod) {
 	if !m.Has(pod.UID) {
-		m.Allocator.Known(pod) // before another pod asks for what this one has
+		m.Allocator.Known(pod) // before another pod asks for the resources of this one
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.updateLocked(pod, false)
 }
 
-// Remove tells that the API server no longer has the pod.
+// Remove marks a pod that the API server no longer has.
 func (m *Manager) Remove(pod *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -239,15 +238,15 @@ func (m *Manager) Remove(pod *v1.Pod) {
 	}
 }
 
-// Has tells whether something of a pod is left.
+// Has reports whether anything of a pod is left.
 func (m *Manager) Has(uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.pods[uid] != nil
 }
 
-// Synced tells that Update has been called with every pod that the API server has bound to this
-// node. From now on new ones are decided about.
+// Synced ends the first calls of Update: they had every pod that the API server has bound to this
+// node. From now on new pods are decided about.
 func (m *Manager) Synced() {
 	m.Allocator.Synced()
 	m.mu.Lock()
@@ -257,8 +256,8 @@ func (m *Manager) Synced() {
 	}
 }
 
-// Complete tells that Update has been called with every pod of this node, those of files among
-// them. From now on, what the runtime has besides is ended and removed.
+// Complete ends the first calls of Update for all pods of this node, those of manifests among them.
+// From now on, other containers of the runtime are ended and removed.
 func (m *Manager) Complete() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -268,7 +267,7 @@ func (m *Manager) Complete() {
 	}
 }
 
-// Known is closed once every pod of this node is known: when Complete is called.
+// Known is closed by Complete, when every pod of this node is known.
 func (m *Manager) Known() <-chan struct{} { return m.known }
 
 func (m *Manager) worker(uid types.UID) *worker {
@@ -277,7 +276,7 @@ func (m *Manager) worker(uid types.UID) *worker {
 	return m.pods[uid]
 }
 
-// Wake makes a pod be looked at. It is how others tell that something the pod depends on changed.
+// Wake makes a pod be looked at, after a change of something that it depends on.
 func (m *Manager) Wake(uid types.UID) {
 	w := m.worker(uid)
 	if w != nil {
@@ -285,8 +284,8 @@ func (m *Manager) Wake(uid types.UID) {
 	}
 }
 
-// Retry is Wake for a pod that refers to an object that has changed: a container that could not be
-// made for the lack of it is tried again at once.
+// Retry is Wake for a pod that refers to a changed object: a container that lacked the object is
+// tried again at once.
 func (m *Manager) Retry(uid types.UID) {
 	w := m.worker(uid)
 	if w != nil {
@@ -297,22 +296,21 @@ func (m *Manager) Retry(uid types.UID) {
 	}
 }
 
-// Eviction is why the node ends a pod for its own sake.
+// Eviction is the reason why the node ends a pod for its own sake.
 type Eviction struct {
 	Reason, Message string
 	Grace           time.Duration // at most, to end
-	Quiet           bool          // no event tells of it
+	Quiet           bool          // no event is recorded
 }
 
-// Evict ends a pod. Its status says why, also to whoever would make another one. It is false when
-// the pod is being ended already.
+// Evict ends a pod. Its status has the reason, also for the pod's controller. It is false when the
+// pod is being ended already.
 func (m *Manager) Evict(uid types.UID, why Eviction) bool {
 	w := m.worker(uid)
 	return w != nil && w.evict(why)
 }
 
-// Hasten bounds the time that a pod which is being ended has left. A longer time than it has
-// changes nothing.
+// Hasten bounds the time that a pod which is being ended has left. It never extends that time.
 func (m *Manager) Hasten(uid types.UID, grace time.Duration) {
 	w := m.worker(uid)
 	if w != nil {
@@ -338,14 +336,14 @@ func (m *Manager) Holding() []*v1.Pod {
 	return list
 }
 
-// Gone tells whether a pod has ended and its containers, volumes and groups are removed from the
+// Gone reports whether a pod has ended and its containers, volumes and groups are removed from the
 // node. Its object may still be there.
 func (m *Manager) Gone(uid types.UID) bool {
 	w := m.worker(uid)
 	return w == nil || w.cleaned.Load()
 }
 
-// Active lists the pods that run or are to run, with the resources that they were given.
+// Active lists the pods that run or will run, with their allocated resources.
 func (m *Manager) Active() []*v1.Pod {
 	m.mu.Lock()
 	workers := slices.Collect(maps.Values(m.pods))
@@ -359,9 +357,9 @@ func (m *Manager) Active() []*v1.Pod {
 	return list
 }
 
-// RemoveDead removes the containers that have ended and that nothing is restarted after: those of
-// pods that are over, and earlier ones. Their logs go with them. Before all pods are known it
-// removes nothing: how a pod has ended while no kubelet ran is read from its containers.
+// RemoveDead removes ended containers that no restart needs: those of pods that are over, and
+// earlier ones. Their logs go with them. Before all pods are known it removes nothing, because the
+// end of a pod while no kubelet ran is read from its containers.
 func (m *Manager) RemoveDead(ctx context.Context) error {
 	m.mu.Lock()
 	complete := m.complete
@@ -397,7 +395,7 @@ func (m *Manager) RemoveDead(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Pods lists the pods that this node has, with the status last told.
+// Pods lists the pods of this node, with their last statuses.
 func (m *Manager) Pods() []*v1.Pod {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -472,7 +470,7 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// relistLoop lists all containers from time to time, for lost events and for orphans.
+// relistLoop lists all containers at intervals, for lost events and for orphans.
 func (m *Manager) relistLoop(ctx context.Context, connected <-chan bool) {
 	period := time.Second
 	timer := time.NewTimer(0)
@@ -499,7 +497,7 @@ func (m *Manager) relistLoop(ctx context.Context, connected <-chan bool) {
 	}
 }
 
-// relist wakes the pods whose containers are not as they were at the last look, and adopts orphans.
+// relist wakes the pods whose containers have changed since the last look, and adopts orphans.
 func (m *Manager) relist(ctx context.Context) error {
 	began := m.Now()
 	boxes, err := m.Runtime.ListPodSandboxes(ctx, nil)
@@ -553,7 +551,7 @@ func (m *Manager) relist(ctx context.Context) error {
 	return nil
 }
 
-// sweep removes directories and groups of pods that nobody knows.
+// sweep removes directories and groups of unknown pods.
 func (m *Manager) sweep() {
 	known := func(uid types.UID) bool {
 		m.mu.Lock()
@@ -577,7 +575,7 @@ func (m *Manager) sweep() {
 			}
 		}
 	}
-	// A driver that does not answer keeps nothing else waiting.
+	// A driver that does not answer delays nothing else.
 	aside := func(busy *atomic.Bool, sweep func()) {
 		if busy.CompareAndSwap(false, true) {
 			m.workers.Go(func() { // ends with making, or with the time-outs of drivers

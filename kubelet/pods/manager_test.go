@@ -41,7 +41,7 @@ type world struct {
 	mu          sync.Mutex
 	statuses    map[types.UID]v1.PodStatus
 	finished    map[types.UID]bool
-	all         []v1.PodStatus // in the order in which they were told
+	all         []v1.PodStatus // in the order in which they were set
 	told        []string
 	mountErr    error
 	unmounts    int
@@ -52,7 +52,7 @@ type world struct {
 	devices     devices
 	unmountErr  error
 	allocations *allocation.Manager
-	onEnd       func() // called when the end of a pod is told
+	onEnd       func() // called when the end of a pod is reported
 
 	allocatable v1.ResourceList // of the node; plenty when nil
 	usage       atomic.Int64    // of each pod's memory
@@ -158,7 +158,7 @@ func newWorld(t *testing.T) *world {
 	return &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{}, finished: map[types.UID]bool{}, dir: dir}
 }
 
-// start runs a manager, which is told that it knows all pods, until w.stop.
+// start runs a manager that knows all pods, until w.stop.
 func (w *world) start() {
 	w.launch()
 	w.manager.Synced()
@@ -259,7 +259,7 @@ func (w *world) events() string {
 	return strings.Join(w.told, "\n")
 }
 
-// done tells whether the pod's object was given up.
+// done reports whether the pod's object was given up.
 func (w *world) done(pod *v1.Pod) bool {
 	synctest.Wait()
 	w.mu.Lock()
@@ -375,7 +375,7 @@ func TestGraceIsGivenAndTakenBack(t *testing.T) {
 		w.status(second)
 		w.manager.Update(deleted(second, 600))
 		time.Sleep(time.Second)
-		w.manager.Update(deleted(second, 1)) // somebody is in a hurry
+		w.manager.Update(deleted(second, 1)) // a client deletes it again with a shorter grace period
 		time.Sleep(3 * time.Second)
 		if !w.done(second) {
 			t.Error("a shorter grace period came too late")
@@ -383,8 +383,8 @@ func TestGraceIsGivenAndTakenBack(t *testing.T) {
 	})
 }
 
-// TestEndsForTheNode: a pod that the node ends has a time by the node, and so has one that its
-// owner ends.
+// TestEndsForTheNode: the node bounds the grace period of a pod that it ends, and of one that a
+// client has deleted.
 func TestEndsForTheNode(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.Stubborn["main"] = true
@@ -433,8 +433,8 @@ func TestEndsForTheNode(t *testing.T) {
 	})
 }
 
-// TestEndIsToldWhenItsRoomIsFree: clients put another pod in a pod's place as soon as they see its
-// end. By then its network is gone and its room is free, though its volumes may still be there.
+// TestEndIsToldWhenItsRoomIsFree: clients replace a pod as soon as they see its end. By then its
+// network is gone and its resources are free, though its volumes may still be there.
 func TestEndIsToldWhenItsRoomIsFree(t *testing.T) {
 	dir := newWorld(t).dir // outside the bubble: t.TempDir belongs to the test
 	synctest.Test(t, func(t *testing.T) {
@@ -486,8 +486,8 @@ func TestEndIsToldWhenItsRoomIsFree(t *testing.T) {
 	})
 }
 
-// TestLogsGoWithTheirContainers: a pod that starts again and again keeps the logs of its current
-// container and of the one before, which clients may ask for.
+// TestLogsGoWithTheirContainers: a pod that restarts again and again keeps the logs of its current
+// container and of the one before, which clients may request.
 func TestLogsGoWithTheirContainers(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := appPod(v1.RestartPolicyAlways)
@@ -532,8 +532,8 @@ func TestLogsGoWithTheirContainers(t *testing.T) {
 	})
 }
 
-// TestDeadStayUntilAllPodsAreKnown: a container that ended while no kubelet ran is all that tells
-// how.
+// TestDeadStayUntilAllPodsAreKnown: of a container that ended while no kubelet ran, only its
+// remains at the runtime show how it ended.
 func TestDeadStayUntilAllPodsAreKnown(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := appPod(v1.RestartPolicyNever)
@@ -560,7 +560,7 @@ func TestDeadStayUntilAllPodsAreKnown(t *testing.T) {
 	})
 }
 
-// gate is a network that lets pods in when it is told to.
+// gate is a network that lets pods in when the test opens it.
 type gate struct {
 	mu       sync.Mutex
 	err      error
@@ -695,7 +695,7 @@ func TestRestartOfTheKubeletTouchesNothing(t *testing.T) {
 		if n := w.grouped.Load(); n != 1 {
 			t.Errorf("the pod was told %d times to count in the weight of its class, want once", n)
 		}
-		// Without the API server's word for it, it is an orphan and is ended.
+		// Until the API server has sent the pod, it is an orphan and is ended.
 		w.stop()
 		w.start()
 		time.Sleep(15 * time.Second)
@@ -810,8 +810,8 @@ func TestVolumesThatCannotBeUpdatedAreTriedAgain(t *testing.T) {
 	})
 }
 
-// TestAStartIsNotCutShort: a pod that is deleted while something of it is being made waits for
-// that, and is ended then. A runtime whose call is cancelled keeps what it has half made.
+// TestAStartIsNotCutShort: a pod that is deleted during a creating call waits for that call, and is
+// ended then. A runtime keeps the half-made objects of a cancelled call.
 func TestAStartIsNotCutShort(t *testing.T) {
 	for _, slow := range []string{"RunPodSandbox app", "CreateContainer main", "StartContainer main"} {
 		t.Run(slow, func(t *testing.T) {
@@ -829,7 +829,7 @@ func TestAStartIsNotCutShort(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				w.manager.Update(deleted(pod, 30))
 
-				// Another pod's life goes on meanwhile.
+				// Another pod is not delayed meanwhile.
 				second := appPod(v1.RestartPolicyAlways)
 				second.UID, second.Name = "u2", "second"
 				second.Spec.Containers[0].Name = "other"
@@ -908,8 +908,8 @@ func changedImage(pod *v1.Pod, image string) *v1.Pod {
 	return pod
 }
 
-// TestChangedImage: a container whose image is changed is replaced, whatever the restart policy
-// says and however often it was restarted before. Clients see it running until the new one runs.
+// TestChangedImage: a container whose image is changed is replaced, whatever its restart policy and
+// the number of its restarts. Clients see it running until the new one runs.
 func TestChangedImage(t *testing.T) {
 	for _, policy := range []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyNever} {
 		t.Run(string(policy), func(t *testing.T) {
@@ -959,7 +959,7 @@ func TestChangedImage(t *testing.T) {
 				if policy == v1.RestartPolicyNever {
 					return
 				}
-				// What cannot be replaced is told.
+				// A failed replacement is reported.
 				w.runtime.Stubborn["main"] = false
 				w.manager.Update(changedImage(pod, "app:none"))
 				time.Sleep(21 * time.Second)

@@ -20,7 +20,7 @@ import (
 	"github.com/barque/barque/kubelet/cri"
 )
 
-// observe asks the runtime for all it knows of a pod.
+// observe reads the runtime's state of a pod.
 func (w *worker) observe(ctx context.Context) (Observed, error) {
 	var o Observed
 	selector := map[string]string{cri.LabelPodUID: string(w.uid)}
@@ -145,8 +145,8 @@ func (w *worker) container(ctx context.Context, item *runtimeapi.Container, s *r
 	return c
 }
 
-// How much of a termination message, or of the log in its place, is kept of one container, and of
-// all containers of a pod together.
+// Bounds of a termination message, or of the log in its place, for one container and for all
+// containers of a pod together.
 const (
 	maxMessage     = 4096
 	maxLogMessage  = 2048
@@ -154,7 +154,7 @@ const (
 	maxPodMessages = 12 << 10
 )
 
-// lastWords returns what an ended container left: what the runtime says of it, and its message.
+// lastWords returns the message of an ended container: the runtime's and the container's own.
 func (w *worker) lastWords(ctx context.Context, s *runtimeapi.ContainerStatus) string {
 	if said, ok := w.messages[s.Id]; ok {
 		return said

@@ -87,8 +87,8 @@ func TestMessagesOfOnePod(t *testing.T) {
 	}
 }
 
-// TestResourcesInStatus: the status says what a container has, as it was written, and what it was
-// given.
+// TestResourcesInStatus: the status has the actual resources of a container, as they were written,
+// and the allocated ones.
 func TestResourcesInStatus(t *testing.T) {
 	ask := func(cpu, memory string) v1.ResourceRequirements {
 		list := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}

@@ -40,7 +40,7 @@ func restartFor(pod *v1.Pod, name v1.ResourceName) *v1.Pod {
 	return pod
 }
 
-// enforced is what the runtime enforces of a pod's container.
+// enforced returns the limits that the runtime enforces for a pod's container.
 func (w *world) enforced(s v1.PodStatus) *runtimeapi.LinuxContainerResources {
 	w.t.Helper()
 	id := strings.TrimPrefix(s.ContainerStatuses[0].ContainerID, "fake://")
@@ -51,7 +51,7 @@ func (w *world) enforced(s v1.PodStatus) *runtimeapi.LinuxContainerResources {
 	return c.GetResources().GetLinux()
 }
 
-// hasWhole tells what a pod's status says that it has and was given as a whole.
+// hasWhole returns the actual and the allocated resources of a whole pod by its status.
 func hasWhole(s v1.PodStatus) string {
 	if s.Resources == nil {
 		return "nothing"
@@ -157,7 +157,7 @@ func TestResizeOfThePodReachesEphemeralContainers(t *testing.T) {
 	})
 }
 
-// The policy of a container counts for what it inherits. Limits of its own shield it.
+// The resize policy of a container counts for inherited limits. Limits of its own shield it.
 func TestResizeOfThePodByRestart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		heir, owner := restartFor(whole("heir", "1", "1Gi"), v1.ResourceMemory), restartFor(whole("owner", "1", "1Gi"), v1.ResourceMemory)
@@ -221,7 +221,7 @@ func TestResizeOfThePodThatDoesNotFit(t *testing.T) {
 		for _, pod := range []*v1.Pod{a, b} {
 			w.manager.Update(pod)
 			pod.Status = w.status(pod)
-			w.manager.Update(pod) // as the API server tells of it
+			w.manager.Update(pod) // as the API server sends it
 		}
 		b = resizedWhole(b, "2", "1Gi")
 		w.manager.Update(b)
@@ -280,8 +280,8 @@ func TestResizeOfThePodBelowUsage(t *testing.T) {
 	})
 }
 
-// TestRestartBeforeAResizeIsTold: an earlier process gave a smaller limit, and ended before the API
-// had its status.
+// TestRestartBeforeAResizeIsTold: an earlier process allocated a smaller limit, and ended before
+// the API had its status.
 func TestRestartBeforeAResizeIsTold(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := whole("a", "1", "4Gi")
@@ -306,7 +306,7 @@ func TestRestartBeforeAResizeIsTold(t *testing.T) {
 		if s = w.status(pod); conditionOf(s, v1.PodResizeInProgress) != nil || !slices.Contains(w.steps, "group") {
 			t.Errorf("when it uses less: %+v, steps %q", s.Conditions, w.steps)
 		}
-		// A group that is not there is made, and has nothing to be killed.
+		// A missing group is created, and has no process to be killed.
 		pod.Status = s
 		w.stop()
 		w.usage.Store(-1)
@@ -319,7 +319,7 @@ func TestRestartBeforeAResizeIsTold(t *testing.T) {
 	})
 }
 
-// held is how much memory others must leave to a pod, by its spec and what its status says.
+// held returns the memory that others must leave to a pod, by its spec and its status.
 func held(pod *v1.Pod, s v1.PodStatus) string {
 	pod = pod.DeepCopy()
 	pod.Status = s
@@ -327,7 +327,7 @@ func held(pod *v1.Pod, s v1.PodStatus) string {
 	return list.Memory().String()
 }
 
-// A pod keeps what its containers have until a resize is carried out, also if it had nothing as a
+// A pod keeps its containers' resources until a resize is carried out, also if it had none as a
 // whole before.
 func TestFirstResourcesAsAWholeBelowUsage(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
@@ -354,8 +354,8 @@ func TestFirstResourcesAsAWholeBelowUsage(t *testing.T) {
 	})
 }
 
-// A pod that an earlier process was resizing, and whose status says nothing of it as a whole, has
-// what its containers have.
+// A pod that an earlier process was resizing, and whose status has no resources of the whole pod,
+// has those of its containers.
 func TestResizeThatAnEarlierVersionBegan(t *testing.T) {
 	pod := sized("a", "1", "1Gi")
 	has := resources("1", "4Gi")
@@ -370,7 +370,7 @@ func TestResizeThatAnEarlierVersionBegan(t *testing.T) {
 	}
 }
 
-// What a resize has made larger stays the pod's while the next one does not make it smaller.
+// A resource that a resize has raised stays the pod's until the next resize has lowered it.
 func TestResizeDownAtOnceAfterOneUp(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := whole("a", "1", "1Gi")
@@ -417,7 +417,7 @@ func TestStatusOfResourcesAsAWhole(t *testing.T) {
 	})
 }
 
-// A wish that the node can never fulfil does not count, also if it is the pod's first one.
+// A resize that is infeasible does not count, also if it is the pod's first one.
 func TestFirstWishThatIsInfeasible(t *testing.T) {
 	dir := newWorld(t).dir
 	synctest.Test(t, func(t *testing.T) {
@@ -437,7 +437,7 @@ func TestFirstWishThatIsInfeasible(t *testing.T) {
 	})
 }
 
-// A pod that the node has not taken was given nothing.
+// A pod that the node has not admitted has no allocation.
 func TestRefusedPodHoldsNothing(t *testing.T) {
 	dir := newWorld(t).dir
 	synctest.Test(t, func(t *testing.T) {

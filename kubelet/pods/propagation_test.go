@@ -8,8 +8,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestMountPropagation: the runtime hears how mounts go on between a container and its host, also
-// for parts of volumes and volumes of images.
+// TestMountPropagation: the runtime gets the mount propagation between a container and its host,
+// also for subpaths of volumes and for image volumes.
 func TestMountPropagation(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{{Name: "v"}, {Name: "image", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{}}}}}}
 	for mode, want := range map[v1.MountPropagationMode]runtimeapi.MountPropagation{

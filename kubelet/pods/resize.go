@@ -20,7 +20,7 @@ import (
 	"github.com/barque/barque/kubelet/podinfo"
 )
 
-// Limits are what the runtime enforces of a container's resources; 0 means no limit.
+// Limits are the limits that the runtime enforces for a container; 0 means no limit.
 type Limits struct {
 	Shares int64 // CPU shares of cgroup v1
 	Quota  int64 // microseconds of CPU in each period
@@ -38,7 +38,7 @@ func limitsOf(pod *v1.Pod, c *v1.Container) Limits {
 	return Limits{Shares: cgroups.Shares(request.MilliValue()), Quota: cgroups.Quota(cpu.MilliValue()), Memory: memory.Value()}
 }
 
-// config is how the runtime is told.
+// config returns the limits in the runtime's form.
 func (l Limits) config() *runtimeapi.LinuxContainerResources {
 	r := &runtimeapi.LinuxContainerResources{CpuShares: l.Shares, MemoryLimitInBytes: l.Memory}
 	if l.Quota > 0 {
@@ -47,8 +47,8 @@ func (l Limits) config() *runtimeapi.LinuxContainerResources {
 	return r
 }
 
-// resize plans to give a running container the limits that its resources ask for: as it runs, or by
-// a restart where it wants one.
+// resize plans the limits of a running container by its resources: as it runs, or by a restart
+// where its policy requires one.
 func (p *Plan) resize(f *Facts, c *v1.Container, running *Container) {
 	if running.Limits == nil || f.Killing[running.ID] {
 		return
@@ -75,7 +75,7 @@ func (p *Plan) resize(f *Facts, c *v1.Container, running *Container) {
 		Lower: wants.Memory > 0 && (has.Memory == 0 || wants.Memory < has.Memory)})
 }
 
-// restartsFor tells whether a container is to be restarted when a resource of it changes.
+// restartsFor reports whether a container must be restarted when a resource of it changes.
 func restartsFor(c *v1.Container, name v1.ResourceName) bool {
 	for _, policy := range c.ResizePolicy {
 		if policy.ResourceName == name {
@@ -85,7 +85,7 @@ func restartsFor(c *v1.Container, name v1.ResourceName) bool {
 	return false
 }
 
-// ResizeState is what clients are told of a resize.
+// ResizeState is the state of a resize in a pod's status.
 type ResizeState struct {
 	Pending    *allocation.Pending
 	InProgress bool
@@ -93,12 +93,12 @@ type ResizeState struct {
 	Generation int64  // of the spec that is being carried out
 }
 
-// resizing is a worker's memory of a resize.
+// resizing is a worker's state of a resize.
 type resizing struct {
 	known   bool // the fields are set
-	active  bool // given, and not carried out everywhere
+	active  bool // allocated, and not in force everywhere
 	failure string
-	given   int64 // the generation whose resources were given
+	given   int64 // the generation whose resources were allocated
 	pending *allocation.Pending
 	asked   int64     // the generation that is pending
 	retryAt time.Time // after a failure
@@ -114,8 +114,8 @@ const (
 	retryDeferredResize = 3 * time.Minute
 )
 
-// allot asks which resources the pod gets, and puts them into the facts. It is false while that
-// cannot be said. A pod that the node does not take is to be ended.
+// allot requests the pod's allocation, and puts it into the facts. It is false while other pods are
+// unknown. A pod that the node does not admit must be ended.
 func (w *worker) allot(pod *v1.Pod, f *Facts) bool {
 	answer := w.m.Allocator.Answer(pod, len(f.Observed.Sandboxes) > 0)
 	if answer.Waiting {
@@ -131,19 +131,19 @@ func (w *worker) allot(pod *v1.Pod, f *Facts) bool {
 	return true
 }
 
-// refuse has a pod fail of which nothing has run.
+// refuse fails a pod of which nothing has run.
 func (w *worker) refuse(pod *v1.Pod, reason, message string) {
 	w.m.Logger.Info("the node does not take a pod", "pod", pod.Namespace+"/"+pod.Name, "reason", reason, "message", message)
 	w.refused, w.failReason, w.failMessage = true, reason, "Pod was rejected: "+message
 	w.m.Events.Event(pod, nil, v1.EventTypeWarning, reason, message)
 }
 
-// noteResize takes in what was decided about a resize, and records what is new.
+// noteResize takes in a decision about a resize, and records events of its changes.
 func (w *worker) noteResize(pod *v1.Pod, a allocation.Answer) {
 	r := &w.resizing
 	if !r.known {
 		r.known = true
-		// An earlier process has told of these.
+		// An earlier process has recorded these.
 		if c := condition(&pod.Status, v1.PodResizePending); c != nil {
 			r.pending, r.asked = &allocation.Pending{Reason: c.Reason, Message: c.Message}, c.ObservedGeneration
 		}
@@ -169,7 +169,8 @@ func (w *worker) noteResize(pod *v1.Pod, a allocation.Answer) {
 	r.pending, r.asked = a.Pending, pod.Generation
 }
 
-// followResize notes whether what was given has arrived everywhere. It is true when that is new.
+// followResize notes whether an allocation is in force everywhere. It returns true when
+// that is new.
 func (w *worker) followResize(f Facts, p Plan) (completed bool) {
 	r := &w.resizing
 	if w.unfinished(f, p) {
@@ -183,7 +184,7 @@ func (w *worker) followResize(f Facts, p Plan) (completed bool) {
 	return completed
 }
 
-// unfinished tells whether a container, or the pod's group, does not have yet what it is to have.
+// unfinished reports whether a container, or the pod's group, does not have its allocation yet.
 func (w *worker) unfinished(f Facts, p Plan) bool {
 	if len(p.Update) > 0 || w.grouped != nil && *w.grouped != cgroups.LimitsOf(f.Pod) {
 		return true
@@ -196,7 +197,7 @@ func (w *worker) unfinished(f Facts, p Plan) bool {
 	return w.resizing.active && len(w.replacing) > 0
 }
 
-// retryResize sees to it that a resize that waits is tried again.
+// retryResize has a pending resize tried again.
 func (w *worker) retryResize(p *Plan) {
 	if r := &w.resizing; r.pending != nil && r.pending.Reason == v1.PodReasonDeferred {
 		p.wakeAt(w.m.Now().Add(retryDeferredResize))
@@ -210,8 +211,8 @@ func (w *worker) noteGroup(pod *v1.Pod) {
 	w.grouped = &limits
 }
 
-// resize carries out what was given: what grows first for the pod and then for its containers, what
-// shrinks the other way round. It tells whether anything changed.
+// resize carries an allocation out. The pod grows before its containers, and shrinks after them. It
+// reports whether anything changed.
 func (w *worker) resize(ctx context.Context, f Facts, p Plan) bool {
 	r := &w.resizing
 	group := w.grouped != nil && *w.grouped != cgroups.LimitsOf(f.Pod)
@@ -233,7 +234,7 @@ func (w *worker) resize(ctx context.Context, f Facts, p Plan) bool {
 	return false
 }
 
-// tryResize does it once. A pod of which a container is being restarted for it shrinks afterwards.
+// tryResize does it once. A pod with a container that restarts for the resize shrinks afterwards.
 func (w *worker) tryResize(ctx context.Context, f Facts, p Plan, group bool) (changed bool, err error) {
 	shrink := group && len(w.replacing) == 0
 	if err := w.checkUsage(ctx, f, p, shrink); err != nil {
@@ -245,7 +246,7 @@ func (w *worker) tryResize(ctx context.Context, f Facts, p Plan, group bool) (ch
 		}
 	}
 	for _, u := range p.Update {
-		delete(w.updated, u.ID) // when it fails, nobody knows which limits the container has
+		delete(w.updated, u.ID) // after a failure, the container's limits are unknown
 		if err := w.m.Runtime.UpdateContainerResources(ctx, u.ID, u.Limits.config()); err != nil {
 			return changed, fmt.Errorf("update the resources of container %q: %s", u.Name, cri.Message(err))
 		}
@@ -261,7 +262,7 @@ func (w *worker) tryResize(ctx context.Context, f Facts, p Plan, group bool) (ch
 	return changed, nil
 }
 
-// checkUsage refuses to lower a limit of memory below what is used now: the kernel would kill.
+// checkUsage refuses to lower a limit of memory below the present use: the kernel would kill.
 func (w *worker) checkUsage(ctx context.Context, f Facts, p Plan, shrink bool) error {
 	var errs []error
 	if limits := cgroups.LimitsOf(f.Pod); shrink && limits.Memory > 0 && (w.grouped.Memory == 0 || limits.Memory < w.grouped.Memory) {
@@ -322,8 +323,8 @@ func (w *worker) tellResize(kind, reason, text string, pod *v1.Pod, generation i
 	w.m.Events.Event(pod, nil, kind, reason, text)
 }
 
-// actualResources is what a container has: what it was given, except where the runtime still
-// enforces something else.
+// actualResources returns the resources of a container: its allocation, except where the runtime
+// still enforces other limits.
 func actualResources(pod *v1.Pod, c *v1.Container, last *Container, before *v1.ContainerStatus) *v1.ResourceRequirements {
 	actual := c.Resources.DeepCopy()
 	actual.Claims = nil
@@ -334,14 +335,14 @@ func actualResources(pod *v1.Pod, c *v1.Container, last *Container, before *v1.C
 	if before != nil && before.Resources != nil {
 		earlier = *before.Resources
 	}
-	if last.Limits == nil { // the runtime does not tell; nothing is resized then
+	if last.Limits == nil { // the runtime does not report limits; nothing is resized then
 		if before != nil && before.Resources != nil && strings.HasSuffix(before.ContainerID, "://"+last.ID) {
 			return earlier.DeepCopy()
 		}
 		return actual
 	}
 	has, wants, had := *last.Limits, limitsOf(pod, c), limitsOf(pod, &v1.Container{Resources: earlier})
-	// An amount is shown as it was written, as long as it comes to the same.
+	// An amount is shown as it was written, as long as the value is the same.
 	show := func(list *v1.ResourceList, name v1.ResourceName, has, wants, had int64, earlier v1.ResourceList, read func() *resource.Quantity) {
 		_, own := (*list)[name]
 		q, ok := earlier[name]
@@ -388,7 +389,7 @@ func set(list *v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
 	(*list)[name] = q
 }
 
-// setResizeConditions tells of a resize for as long as there is one.
+// setResizeConditions sets the conditions of a resize while there is one.
 func setResizeConditions(in *StatusInput, s *v1.PodStatus) {
 	say := func(kind v1.PodConditionType, is bool, reason, message string, generation int64) {
 		if !is {
@@ -412,9 +413,9 @@ func setResizeConditions(in *StatusInput, s *v1.PodStatus) {
 	setResources(in, s)
 }
 
-// setResources tells what a pod holds in all: what it was given, and what it has. Until a resize is
-// carried out it has what it had before. The overhead of its spec is in neither: those who count a
-// pod add it.
+// setResources sets the allocated and the actual resources of the whole pod. Until a resize is
+// carried out, the actual ones are the earlier ones. The overhead of its spec is in neither:
+// readers add it.
 func setResources(in *StatusInput, s *v1.PodStatus) {
 	before := &in.Pod.Status
 	s.AllocatedResources, s.Resources = nil, nil
@@ -430,7 +431,7 @@ func setResources(in *StatusInput, s *v1.PodStatus) {
 		if active && condition(before, v1.PodResizeInProgress) != nil && !apiequality.Semantic.DeepEqual(before.AllocatedResources, given.Requests) {
 			raise(&has.Requests, before.AllocatedResources) // some of it may have been carried out
 		}
-	case active: // an earlier version has not told
+	case active: // an earlier version has recorded none
 		containers := *in.Pod
 		containers.Spec.Resources = nil
 		containers.Status = v1.PodStatus{InitContainerStatuses: s.InitContainerStatuses, ContainerStatuses: s.ContainerStatuses}
@@ -444,7 +445,8 @@ func setResources(in *StatusInput, s *v1.PodStatus) {
 	}
 }
 
-// total sums a pod up by its spec, or by the most of that and of what its containers have.
+// total sums a pod up by its spec, or by the larger of that and of its
+// containers' actual resources.
 func total(pod *v1.Pod, actual bool) *v1.ResourceRequirements {
 	options := resourcehelper.PodResourcesOptions{UseStatusResources: actual, ExcludeOverhead: true}
 	var r v1.ResourceRequirements

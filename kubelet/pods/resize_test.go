@@ -45,7 +45,7 @@ func conditionOf(s v1.PodStatus, kind v1.PodConditionType) *v1.PodCondition {
 	return &s.Conditions[i]
 }
 
-// has tells what a container's status says that it has.
+// has returns the resources of a container by its pod's status.
 func has(s v1.PodStatus) string {
 	r := s.ContainerStatuses[0].Resources
 	return r.Requests.Cpu().String() + " " + r.Limits.Memory().String() + " of " + s.ContainerStatuses[0].AllocatedResources.Cpu().String()
@@ -126,7 +126,7 @@ func TestResizeThatDoesNotFit(t *testing.T) {
 			c.ObservedGeneration != 2 || has(s) != "1 1Gi of 1" {
 			t.Errorf("a resize that must wait: %+v, %s", c, has(s))
 		}
-		// A new process neither refuses what runs nor gives what does not fit.
+		// A new process neither refuses running pods nor allocates resources that do not fit.
 		w.stop()
 		w.launch()
 		b.Status = s
@@ -213,7 +213,7 @@ func TestResizeThatTheRuntimeRefuses(t *testing.T) {
 }
 
 // TestResizeTakenBackAfterAFailure: the runtime fails after it has changed the limits. The resize
-// is taken back then, to what the runtime was given before.
+// is taken back then, to the runtime's earlier limits.
 func TestResizeTakenBackAfterAFailure(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := sized("a", "1", "1Gi")
@@ -247,9 +247,9 @@ func TestResizeTakenBackAfterAFailure(t *testing.T) {
 	})
 }
 
-// TestAFirstResizeOutlivesTheProcess: the kubelet ends after it has given a first resize to a pod
-// of an earlier version, and before the container is stopped for it. The next one stops it: the
-// limits are none that an upgrade brings.
+// TestAFirstResizeOutlivesTheProcess: the kubelet ends after it has allocated a first resize to a
+// pod of an earlier version, and before the container is stopped for it. The next one stops it: the
+// limits are not those of an upgrade.
 func TestAFirstResizeOutlivesTheProcess(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := restartFor(appPod(v1.RestartPolicyAlways), v1.ResourceMemory)

@@ -6,16 +6,16 @@ import (
 	"github.com/barque/barque/kubelet/restarts"
 )
 
-// Reason and message of a container that a rule restarts together with all others. Clients know the
-// reason.
+// Reason and message of a container that a rule restarts together with all others. The
+// reason is upstream's.
 const (
 	reasonRestartingAll  = "RestartingAllContainers"
 	messageRestartingAll = "A container has ended, and its rule restarts all containers of the pod"
 )
 
 // round counts how often a rule has restarted all containers of the pod. A container carries the
-// round in which it was made, and nothing else has to survive the kubelet: a container that ended
-// by such a rule ended its round, and all containers of earlier rounds are made anew.
+// round of its creation, and nothing else has to survive the kubelet: a container that ended by
+// such a rule ended its round, and all containers of earlier rounds are created anew.
 func (f *Facts) round() (round uint32) {
 	for i := range f.Observed.Containers {
 		c := &f.Observed.Containers[i]
@@ -31,7 +31,7 @@ func (f *Facts) round() (round uint32) {
 // former reports whether the container is of an earlier round.
 func (f *Facts) former(c *Container) bool { return c.Round < f.round() }
 
-// specOf is an init container or a regular one, or nil.
+// specOf returns an init container or a regular one, or nil.
 func specOf(pod *v1.Pod, name string) *v1.Container {
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
@@ -72,8 +72,8 @@ func (p *Plan) nextRound(f *Facts, c *v1.Container, last *Container) {
 	}
 }
 
-// setRestartingCondition says whether containers are being ended to restart all. A pod without a
-// rule for that has no such condition.
+// setRestartingCondition sets the condition that all containers are being restarted. A pod without
+// such a rule has no such condition.
 func setRestartingCondition(in *StatusInput, s *v1.PodStatus) {
 	if !restarts.CouldBeAll(in.Pod) {
 		return

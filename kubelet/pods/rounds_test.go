@@ -17,8 +17,8 @@ func withRule(c *v1.Container, policy v1.ContainerRestartPolicy) {
 	}}
 }
 
-// play does what the plans say until nothing is left to do, and returns the plans. One that was
-// killed has ended at the next look.
+// play carries plans out until nothing is left to do, and returns the plans. A killed container has
+// ended at the next look.
 func play(t *testing.T, f *Facts) (plans []string) {
 	t.Helper()
 	f.Killing, f.Health, f.Backoffs = map[string]bool{}, map[string]Health{}, map[string]Backoff{}
@@ -95,7 +95,7 @@ func TestAContainerRestartsAll(t *testing.T) {
 	}
 }
 
-// Of all that a rule restarts clients see that it waits, why, and how the last one ended.
+// All containers that a rule restarts show that they wait, the reason, and their last end.
 func TestStatusWhileAllRestart(t *testing.T) {
 	p := withInit(podWith(v1.RestartPolicyNever, "a", "b"), "i", false)
 	withRule(&p.Spec.Containers[0], v1.ContainerRestartPolicyNever)

@@ -8,7 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestSeccompDefault: it is for containers that ask for nothing, and for no privileged one.
+// TestSeccompDefault: the default is for containers without a profile, but not for privileged ones.
 func TestSeccompDefault(t *testing.T) {
 	unconfined := &v1.SeccompProfile{Type: v1.SeccompProfileTypeUnconfined}
 	for name, try := range map[string]struct {

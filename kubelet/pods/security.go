@@ -7,7 +7,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// What the runtime hides of /proc and /sys from an ordinary container.
+// Paths of /proc and /sys that the runtime hides from an ordinary container.
 var (
 	maskedPaths = [...]string{
 		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
@@ -19,7 +19,8 @@ var (
 	}
 )
 
-// namespaces says what a pod shares with the host and its containers with each other.
+// namespaces returns which namespaces a pod shares with the host and its containers
+// with each other.
 func namespaces(pod *v1.Pod) *runtimeapi.NamespaceOption {
 	opt := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}
 	if pod.Spec.HostNetwork {
@@ -198,8 +199,7 @@ func apparmor(own, pods *v1.AppArmorProfile) *runtimeapi.SecurityProfile {
 	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
 }
 
-// mustNotBeRoot tells whether the container may not run as root, and as which user it is told to
-// run, if any.
+// mustNotBeRoot reports whether the container must not run as root, and its runAsUser, if any.
 func mustNotBeRoot(pod *v1.Pod, c *v1.Container) (forbidden bool, user *int64) {
 	if sc := pod.Spec.SecurityContext; sc != nil {
 		forbidden, user = isTrue(sc.RunAsNonRoot), sc.RunAsUser
@@ -213,7 +213,8 @@ func mustNotBeRoot(pod *v1.Pod, c *v1.Container) (forbidden bool, user *int64) {
 	return forbidden, user
 }
 
-// checkUser refuses to run as root where the pod forbids it. image is what the image itself says.
+// checkUser refuses to run as root where the pod forbids it. The image's user counts where the pod
+// sets none.
 func checkUser(pod *v1.Pod, c *v1.Container, image *runtimeapi.Image) error {
 	forbidden, user := mustNotBeRoot(pod, c)
 	if !forbidden {

@@ -8,7 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ofImage tells whether a volume has the files of an image.
+// ofImage reports whether a volume has the files of an image.
 func ofImage(pod *v1.Pod, volume string) bool {
 	return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool { return v.Name == volume && v.Image != nil })
 }
@@ -22,7 +22,7 @@ func readOnly(pod *v1.Pod, volume string) bool {
 	})
 }
 
-// claimedReadOnly tells whether a pod wants to read only what its claim gives.
+// claimedReadOnly reports whether a pod mounts its claim read-only.
 func claimedReadOnly(pod *v1.Pod, volume string) bool {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]

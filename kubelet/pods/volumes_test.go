@@ -19,7 +19,7 @@ func (labelled) SubPath(types.UID, string, string, string, int, string) (string,
 func (labelled) PodDir(types.UID) string                    { return "" }
 func (l labelled) Relabels(_ types.UID, volume string) bool { return volume == l.volume }
 
-// TestMountsOfVolumes: what a claim gives read-only is so in containers, images are left to the
+// TestMountsOfVolumes: a claim that is read-only is so in containers, images are left to the
 // runtime, and block volumes become devices.
 func TestMountsOfVolumes(t *testing.T) {
 	claim := func(name string, readOnly bool) v1.Volume {
@@ -90,7 +90,7 @@ func (i imagesByID) ImageStatus(_ context.Context, id string) (*runtimeapi.Image
 	return i[id], nil
 }
 
-// TestStatusNamesImagesOfVolumes: a mount of an image says which one it is, also after a restart of
+// TestStatusNamesImagesOfVolumes: the status of a mount names its image, also after a restart of
 // the kubelet.
 func TestStatusNamesImagesOfVolumes(t *testing.T) {
 	pod := podWith(v1.RestartPolicyAlways, "c")

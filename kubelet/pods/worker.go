@@ -29,7 +29,7 @@ import (
 //	◀────────────────────────────────────── terminated
 //	    and removed from the runtime
 //
-// There is no way back: a pod that was told to end ends, whatever is said afterwards.
+// There is no way back: a pod that has begun to end ends, whatever changes afterwards.
 type phaseOfWork int
 
 const (
@@ -50,13 +50,13 @@ type worker struct {
 
 	mu        sync.Mutex
 	pod       *v1.Pod                 // as the API server has it
-	status    *v1.PodStatus           // as last told
+	status    *v1.PodStatus           // as last set
 	gone      bool                    // the API server has it no longer
 	interrupt context.CancelCauseFunc // ends syncCtx; set before the first step
-	retry     bool                    // what a container's configuration lacked may be there now
-	results   []func()                // of what ran beside, to be taken in by the goroutine
-	evicted   *Eviction               // why the node ends it for its own sake
-	bound     *time.Duration          // of the time that it has to end
+	retry     bool                    // missing parts of a container's configuration may be there now
+	results   []func()                // of background steps, to be run by the goroutine
+	evicted   *Eviction               // the reason of the node's eviction
+	bound     *time.Duration          // of its grace period
 
 	// ---- the goroutine's own
 	phase        phaseOfWork
@@ -91,7 +91,7 @@ type worker struct {
 	syncCtx      context.Context   // ends when the pod is to be ended
 	grouped      *cgroups.Limits   // of the pod's group, once it is known to have them
 	attached     string            // the sandbox that the network knows
-	cleaned      atomic.Bool       // what it held is removed from the node; others may read it
+	cleaned      atomic.Bool       // its resources are removed from the node; others may read it
 	removed      bool
 }
 
@@ -112,18 +112,18 @@ func (w *worker) poke() {
 	}
 }
 
-// update takes what the API server says. The newest word counts.
+// update takes the API server's state of the pod. The newest one counts.
 func (w *worker) update(pod *v1.Pod, gone bool) {
 	w.mu.Lock()
 	w.pod, w.gone = pod, w.gone || gone
 	if w.interrupt != nil && (w.gone || pod.DeletionTimestamp != nil) {
-		w.interrupt(errEnding) // pulls, mounts and hooks; what the runtime makes is finished
+		w.interrupt(errEnding) // pulls, mounts and hooks; creating calls to the runtime go on
 	}
 	w.mu.Unlock()
 	w.poke()
 }
 
-// evict makes the pod be ended. It is false when it is already.
+// evict has the pod ended. It is false when the pod is being ended already.
 func (w *worker) evict(why Eviction) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -139,7 +139,7 @@ func (w *worker) evict(why Eviction) bool {
 	return true
 }
 
-// hasten bounds the time that a pod has to end.
+// hasten bounds the pod's grace period.
 func (w *worker) hasten(grace time.Duration) {
 	w.mu.Lock()
 	if w.bound == nil || grace < *w.bound {
@@ -149,7 +149,7 @@ func (w *worker) hasten(grace time.Duration) {
 	w.poke()
 }
 
-// limit is the bound of the time that the pod has to end, or nil.
+// limit returns the bound of the pod's grace period, or nil.
 func (w *worker) limit() *time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -170,14 +170,14 @@ func (w *worker) active() *v1.Pod {
 	return nil
 }
 
-// eviction returns why the node ends the pod, or nil.
+// eviction returns the node's eviction of the pod, or nil.
 func (w *worker) eviction() *Eviction {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.evicted
 }
 
-// finish runs fn on the worker's goroutine soon. It is how what runs beside reports.
+// finish runs fn on the worker's goroutine soon. Background steps report by it.
 func (w *worker) finish(fn func()) {
 	w.mu.Lock()
 	w.results = append(w.results, fn)
@@ -185,8 +185,8 @@ func (w *worker) finish(fn func()) {
 	w.poke()
 }
 
-// desired returns the pod with the status last told, which may be newer than what the API server
-// has sent back, and whether the API server has forgotten it.
+// desired returns the pod with its last status, which may be newer than the API server's, and
+// whether the API server has forgotten it.
 func (w *worker) desired() (*v1.Pod, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -197,7 +197,7 @@ func (w *worker) desired() (*v1.Pod, bool) {
 	others, phase := pod.Status.Conditions, pod.Status.Phase
 	pod.Status = *w.status.DeepCopy()
 	if finished(phase) {
-		pod.Status.Phase = phase // somebody else ended it
+		pod.Status.Phase = phase // another writer ended it
 	}
 	for _, c := range others {
 		if !podinfo.NodeDecides(c.Type) {
@@ -223,7 +223,7 @@ func setForeign(s *v1.PodStatus, c v1.PodCondition) {
 	s.Conditions = append(s.Conditions, c)
 }
 
-// run looks after the pod until ctx ends or the pod is gone for good; then it returns true.
+// run manages the pod until ctx ends or the pod is gone for good; then it returns true.
 func (w *worker) run(ctx context.Context) bool {
 	syncCtx, interrupt := context.WithCancelCause(ctx)
 	defer interrupt(errStopping)
@@ -292,8 +292,8 @@ func (w *worker) step(ctx context.Context) (next time.Time, done bool) {
 	}
 	if w.phase == phaseSyncing && w.mustEnd(facts, gone) {
 		w.phase = phaseTerminating
-		// Of a pod that was over before this process began, or that the API server no longer has,
-		// clients know more than is to be found here.
+		// No status is written for a pod that was over before this process began, or that the API
+		// server no longer has: clients know more than can be found here.
 		w.mute = len(pod.Spec.Containers) == 0 || (w.status == nil && finished(pod.Status.Phase))
 	}
 	if w.phase != phaseSyncing {
@@ -312,7 +312,7 @@ func (w *worker) step(ctx context.Context) (next time.Time, done bool) {
 	}
 }
 
-// mustEnd tells whether the pod is to be ended now.
+// mustEnd reports whether the pod must be ended now.
 func (w *worker) mustEnd(f Facts, gone bool) bool {
 	pod := f.Pod
 	if gone || pod.DeletionTimestamp != nil || finished(pod.Status.Phase) || w.failReason != "" {
@@ -364,7 +364,7 @@ func (w *worker) facts(pod *v1.Pod, observed Observed) Facts {
 	return f
 }
 
-// renew forgets, of containers whose image was changed, what the old one has led to.
+// renew forgets the failures and back-offs of containers whose image was changed.
 func (w *worker) renew(pod *v1.Pod) {
 	for _, c := range containerSpecs(pod) {
 		if old, ok := w.specImages[c.Name]; ok && old != c.Image {
@@ -377,8 +377,8 @@ func (w *worker) renew(pod *v1.Pod) {
 	}
 }
 
-// probe keeps exactly the running containers of the pod probed. One that is being stopped is not:
-// its failing would mean nothing.
+// probe has exactly the running containers of the pod probed, without those that are being stopped:
+// their failures would mean nothing.
 func (w *worker) probe(pod *v1.Pod, o *Observed) {
 	var targets []probes.Target
 	for _, spec := range containerSpecs(pod) {
@@ -413,7 +413,7 @@ func containerSpecs(pod *v1.Pod) []*v1.Container {
 	return list
 }
 
-// sync brings a living pod nearer to what it should be.
+// sync brings a living pod nearer to its spec.
 func (w *worker) sync(ctx context.Context, f Facts) time.Time {
 	plan := Decide(f)
 	completed := w.followResize(f, plan)
@@ -422,8 +422,8 @@ func (w *worker) sync(ctx context.Context, f Facts) time.Time {
 		w.m.Allocator.Shrunk(w.uid, status)
 	}
 	if finished(status.Phase) {
-		// It ended by itself. That is told once what is left of it, such as sidecars, has ended
-		// too.
+		// It ended by itself. The end is reported once the rest of it, such as sidecars,
+		// has ended, too.
 		w.phase = phaseTerminating
 		return f.Now
 	}
@@ -452,7 +452,7 @@ func (w *worker) adoptGroup(f Facts) {
 		return
 	}
 	if w.resizing.active || w.usesMore(f.Pod) {
-		w.grouped = &cgroups.Limits{} // nobody knows which; the resize sets them in its order
+		w.grouped = &cgroups.Limits{} // the limits are unknown; the resize sets them in its order
 		return
 	}
 	w.noteGroup(f.Pod)
@@ -461,9 +461,9 @@ func (w *worker) adoptGroup(f Facts) {
 	}
 }
 
-// usesMore tells whether a pod uses more memory than it was given. An earlier process can have
-// given it a smaller limit, and ended before its status said so: the kernel would kill at that
-// limit.
+// usesMore reports whether a pod uses more memory than its allocation. An earlier process may have
+// allocated a smaller limit, and ended before its status had it: the kernel would kill
+// at that limit.
 func (w *worker) usesMore(pod *v1.Pod) bool {
 	limits := cgroups.LimitsOf(pod)
 	if limits.Memory == 0 {
@@ -476,7 +476,7 @@ func (w *worker) usesMore(pod *v1.Pod) bool {
 	return err != nil || used > limits.Memory
 }
 
-// compute says how the pod is, for clients.
+// compute returns the pod's status for clients.
 func (w *worker) compute(f Facts, plan Plan, ending bool) v1.PodStatus {
 	return Status(StatusInput{
 		Facts: f, Plan: plan, Ending: ending, Reason: w.failReason, Message: w.failMessage, Refused: w.refused,
@@ -528,8 +528,8 @@ const (
 	longestDriverRetry = 2*time.Minute + 2*time.Second
 )
 
-// mount provides the pod's volumes and keeps them up to date. When it cannot, it says when to try
-// again; a change of what is missing comes sooner.
+// mount provides the pod's volumes and keeps them up to date. After a failure it returns when to
+// try again; a change of a missing object wakes the pod sooner.
 func (w *worker) mount(f Facts, plan *Plan) (retry time.Time, ok bool) {
 	pod := f.Pod
 	paths, next, err := w.m.Volumes.Mount(w.syncCtx, pod)
@@ -552,13 +552,13 @@ func (w *worker) mount(f Facts, plan *Plan) (retry time.Time, ok bool) {
 	w.m.Events.Event(pod, nil, v1.EventTypeWarning, "FailedMount", err.Error())
 	if w.paths != nil {
 		plan.wakeAt(w.m.Now().Add(w.mountDelay))
-		return time.Time{}, true // it runs on what it has; only an update failed
+		return time.Time{}, true // it runs on its present volumes; only an update failed
 	}
 	return w.m.Now().Add(w.mountDelay), false
 }
 
-// nameImages finds out how clients name the images of the pod's volumes: as those of containers, by
-// their digests. An image that was not pulled has none, and goes by its ID.
+// nameImages finds the names of the images of the pod's volumes for clients: their digests, as for
+// containers. An image that was not pulled has none, and is named by its ID.
 func (w *worker) nameImages(pod *v1.Pod) {
 	ids := imagesOf(pod, w.paths)
 	if maps.Equal(ids, w.namedImages) {
@@ -578,7 +578,7 @@ func (w *worker) nameImages(pod *v1.Pod) {
 	w.namedImages = ids
 }
 
-// longer is the pause after one that was not enough. Drivers are given more time.
+// longer returns the next, longer pause. Drivers get longer ones.
 func longer(last, first, longest time.Duration, err error) time.Duration {
 	if driver := (*volumes.DriverError)(nil); errors.As(err, &driver) {
 		longest = longestDriverRetry
@@ -586,8 +586,8 @@ func longer(last, first, longest time.Duration, err error) time.Duration {
 	return min(max(2*last, first), longest)
 }
 
-// prepareDevices has the pod's devices prepared, before anything that may use them. When it cannot,
-// it says when to try again.
+// prepareDevices has the pod's devices prepared, before any step that may use them. After a failure
+// it returns when to try again.
 func (w *worker) prepareDevices(pod *v1.Pod, plan *Plan) (retry time.Time, ok bool) {
 	if w.m.Devices == nil || (len(pod.Spec.ResourceClaims) == 0 && pod.Status.ExtendedResourceClaimStatus == nil) {
 		return time.Time{}, true
@@ -604,7 +604,7 @@ func (w *worker) prepareDevices(pod *v1.Pod, plan *Plan) (retry time.Time, ok bo
 	w.m.Events.Event(pod, nil, v1.EventTypeWarning, "FailedPrepareDynamicResources", "Failed to prepare dynamic resources: "+err.Error())
 	if w.prepared {
 		plan.wakeAt(w.m.Now().Add(w.deviceDelay))
-		return time.Time{}, true // it runs on what it has
+		return time.Time{}, true // it runs on its present devices
 	}
 	return w.m.Now().Add(w.deviceDelay), false
 }
@@ -616,12 +616,12 @@ func (w *worker) unprepare(ctx context.Context) error {
 	return w.m.Devices.Unprepare(ctx, w.uid)
 }
 
-// terminate ends what is alive of the pod, in order.
+// terminate ends the living parts of the pod, in order.
 func (w *worker) terminate(ctx context.Context, f Facts) time.Time {
 	w.hurry(f.Pod)
 	plan := DecideEnd(f)
 	if plan.Ended {
-		// Before the end is told: from then on all that the pod had may be another pod's.
+		// Before the end is reported: from then on another pod may get the devices.
 		if err := w.unprepare(ctx); err != nil {
 			w.m.Logger.Warn("cannot take back a pod's devices; trying again", "pod", f.Pod.Namespace+"/"+f.Pod.Name, "error", err)
 			return w.m.Now().Add(retryCleanUp)
@@ -645,10 +645,10 @@ func (w *worker) terminate(ctx context.Context, f Facts) time.Time {
 	return plan.WakeAt
 }
 
-// retryCleanUp is the pause between tries to remove what is left.
+// retryCleanUp is the pause between tries to remove the remains.
 const retryCleanUp = 2 * time.Second
 
-// cleanUp removes what an ended pod has left. Its containers stay, for their logs, until the API
+// cleanUp removes the remains of an ended pod. Its containers stay, for their logs, until the API
 // server deletes the pod; then they go too, and once nothing is left the pod's object may go.
 func (w *worker) cleanUp(ctx context.Context, f Facts, gone bool) (next time.Time, done bool) {
 	pod := f.Pod

@@ -3,11 +3,11 @@
 // A session has any number of connections. The end of one, whatever its reason, ends that one
 // alone: a reset by the pod, or a port without a listener. So nothing is written about it into the
 // connection's error stream: kubectl ends the whole session at the first message there. A message
-// is sent when the pod does not run any more.
+// is sent only when the pod no longer runs.
 //
 // The kubelet connects by itself, instead of passing sessions to the runtime: containerd reports a
 // reset as an error of the session, and ends a connection one second after either side has stopped
-// to send. Either side may send as long as it likes here.
+// sending. Here the other side may go on sending for as long as it likes.
 package portforward
 
 import (
@@ -38,9 +38,8 @@ const (
 	opening = 30 * time.Second
 	// connecting bounds the connection to a port. A listener whose queue is full does not answer.
 	connecting = 30 * time.Second
-	// lull ends a connection whose pod sends no more, when nothing comes from the client for so
-	// long. A pod that has closed cannot be told from one that still reads, and clients wait for
-	// the end.
+	// lull ends a connection whose pod sends no more, when the client sends nothing for so long. A
+	// pod that has closed looks like one that still reads, and clients wait for the end.
 	lull = time.Second
 )
 
@@ -53,8 +52,8 @@ type Target struct {
 	// Idle bounds a session without traffic; 0 is four hours.
 	Idle   time.Duration
 	Logger *slog.Logger
-	// Refusals bounds the lines about connections that nobody in a pod takes: a client may ask for
-	// them without end.
+	// Refusals bounds the log lines about connections that no process in a pod accepts: a client
+	// may ask for them without end.
 	Refusals *loglimit.Limiter
 }
 
@@ -108,7 +107,7 @@ func (f *forwarder) PortForward(ctx context.Context, _, _ string, port int32, st
 	return nil
 }
 
-// carry copies both ways until the pod has stopped to send, or an error ends the connection. The
+// carry copies both ways until the pod has stopped sending, or an error ends the connection. The
 // end of one direction is passed on.
 func carry(conn *net.TCPConn, stream io.ReadWriteCloser) error {
 	client := &watched{Reader: stream}
@@ -153,7 +152,7 @@ var (
 	errLull  = errors.New("the pod has stopped to send, and the client is silent")
 )
 
-// watched is a reader that knows since when it has had nothing.
+// watched is a reader that records since when it has waited.
 type watched struct {
 	io.Reader
 	waits atomic.Int64 // since when it waits, in nanoseconds; 0 while it does not
@@ -166,8 +165,8 @@ func (w *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// await waits until the copy from the client has ended, or has had nothing to do for a lull. A copy
-// that waits for the pod to read has something to do.
+// await waits until the copy from the client has ended, or has been idle for a lull. A copy that
+// waits for the pod to read is not idle.
 func (w *watched) await(sent <-chan struct{}) error {
 	rest := lull
 	for {

@@ -96,7 +96,7 @@ func listen(t *testing.T, f func(*net.TCPConn)) int {
 	return listener.Addr().(*net.TCPAddr).Port
 }
 
-// echo answers when its client has said all.
+// echo answers when its client has sent all.
 func echo(conn *net.TCPConn) {
 	said, err := io.ReadAll(conn)
 	if err == nil {
@@ -114,7 +114,7 @@ func connect(t *testing.T, address string) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// answer says a word, half-closes, and returns what comes back.
+// answer sends a word, half-closes, and returns the other side's bytes.
 func answer(t *testing.T, conn *net.TCPConn) string {
 	t.Helper()
 	if _, err := io.WriteString(conn, "hello"); err != nil {
@@ -130,8 +130,8 @@ func answer(t *testing.T, conn *net.TCPConn) string {
 	return string(said)
 }
 
-// TestOneConnectionEnds: a connection that ends badly ends alone. Others of the session go on, and
-// new ones are made.
+// TestOneConnectionEnds: a connection that ends with an error ends alone. Others of the session go
+// on, and new ones are made.
 func TestOneConnectionEnds(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -170,7 +170,7 @@ func TestOneConnectionEnds(t *testing.T) {
 	}
 }
 
-// TestHalves: each side may stop to send, and take its time to read.
+// TestHalves: each side may stop sending, and take its time to read.
 func TestHalves(t *testing.T) {
 	const much = 8 << 20
 	t.Run("the client", func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestHalves(t *testing.T) {
 	})
 }
 
-// TestLull: a client that is silent after the pod has stopped to send is cut off; a pod that takes
+// TestLull: a client that is silent after the pod has stopped sending is cut off; a pod that takes
 // its time to read is waited for.
 func TestLull(t *testing.T) {
 	t.Run("a slow pod", func(t *testing.T) {
@@ -243,7 +243,7 @@ func TestLull(t *testing.T) {
 	})
 }
 
-// TestPodIsGone: the session ends with a message when the pod does not run any more.
+// TestPodIsGone: the session ends with a message when the pod no longer runs.
 func TestPodIsGone(t *testing.T) {
 	addresses, ended := session(t, func(context.Context) (string, error) { return "", errors.New("sandbox s does not run") }, 80)
 	connect(t, addresses[0])

@@ -28,7 +28,7 @@ type Execer interface {
 	ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (cri.ExecResult, error)
 }
 
-// maxBody is how much of an answer is read, for messages.
+// maxBody bounds the part of an answer that is read, for messages.
 const maxBody = 10 << 10
 
 func (m *Manager) once(ctx context.Context, pod *v1.Pod, t Target, probe *v1.Probe) error {
@@ -196,7 +196,7 @@ func probeGRPC(ctx context.Context, ip string, action *v1.GRPCAction, timeout ti
 	return nil
 }
 
-// Visit makes a lifecycle hook's request. Any answer will do: a hook is heard, not judged.
+// Visit makes a lifecycle hook's request. Any response counts as success.
 func Visit(req *http.Request) error {
 	resp, err := httpClient(0).Do(req)
 	if err != nil {

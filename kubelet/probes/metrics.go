@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// metrics count what probes said, under the names that every kubelet serves at /metrics/probes.
-// They go with their pod.
+// metrics count the results of probes, under the names that every kubelet serves at
+// /metrics/probes. They go with their pod.
 type metrics struct {
 	total    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -36,7 +36,7 @@ func (m metrics) note(pod *v1.Pod, container, kind string, failed bool, took tim
 	m.duration.WithLabelValues(kind, container, pod.Name, pod.Namespace).Observe(took.Seconds())
 }
 
-// forget drops what was counted of a container.
+// forget drops the counts of a container.
 func (m metrics) forget(uid types.UID, pod, namespace, container string) {
 	m.total.DeletePartialMatch(prometheus.Labels{"pod_uid": string(uid), "container": container})
 	m.duration.DeletePartialMatch(prometheus.Labels{"pod": pod, "namespace": namespace, "container": container})

@@ -1,8 +1,8 @@
 // Package probes checks whether containers have started, are alive and are ready.
 //
 // One goroutine per container and kind of probe runs from the container's start until Forget or the
-// container's end, and keeps a result; Health combines them. A change of a result is passed to
-// Config.Changed. Its consequences are decided elsewhere.
+// container's end, and keeps a result; Health combines them. Config.Changed is called with a
+// changed result. The caller decides about the consequences.
 package probes
 
 import (
@@ -26,8 +26,8 @@ type Target struct {
 	Container *v1.Container
 	StartedAt time.Time
 	PodIP     string
-	// WasStarted and WasReady are what is known of this very container from before a restart of the
-	// kubelet, so that it does not seem to falter when the kubelet comes back.
+	// WasStarted and WasReady are this container's results from before a restart of the kubelet, so
+	// that it does not seem to falter when the kubelet comes back.
 	WasStarted, WasReady bool
 }
 
@@ -38,7 +38,7 @@ type Health struct {
 	Failed  string // "liveness" or "startup" when that probe has given the container up
 }
 
-// Config is what a Manager needs.
+// Config configures a Manager.
 type Config struct {
 	Exec Execer
 	// Changed is called when a result of one of the pod's containers has changed. It must not
@@ -117,7 +117,7 @@ func (m *Manager) Forget(uid types.UID) {
 	}
 }
 
-// Health returns what is known of a container; false when it is not probed.
+// Health returns the health of a container; false when it is not probed.
 func (m *Manager) Health(id string) (Health, bool) {
 	m.mu.Lock()
 	c := m.containers[id]
@@ -152,8 +152,8 @@ func (m *Manager) addLocked(pod *v1.Pod, t Target) {
 	}
 }
 
-// run starts the goroutine of one probe. It ends with ctx, or when the probe has nothing to say any
-// more: a startup probe that succeeded, or one that has given the container up.
+// run starts the goroutine of one probe. It ends with ctx, or when the result is final: a startup
+// probe has succeeded, or a probe has given the container up.
 func (m *Manager) run(ctx context.Context, pod *v1.Pod, t Target, c *container, kind string, probe *v1.Probe) {
 	m.probes.Go(func() {
 		if kind != "Startup" {
@@ -169,7 +169,7 @@ func (m *Manager) run(ctx context.Context, pod *v1.Pod, t Target, c *container, 
 		period := seconds(probe.PeriodSeconds, 10)
 		opening := open(kind, probe, time.Now().Add(max(first, 0)+period))
 		if t.WasReady {
-			opening = nil // it is the kubelet that has just started
+			opening = nil // the kubelet has just started, and not the container
 		}
 		var successes, failures int32
 		for {
@@ -206,8 +206,8 @@ func (m *Manager) run(ctx context.Context, pod *v1.Pod, t Target, c *container, 
 }
 
 // opening is the first period of a probe whose success is waited for. A container that has just
-// started does not listen for some moments, which is no failure to count or to tell, and no reason
-// to leave it unready for a whole period: it is asked again soon, and the first answer that counts
+// started does not listen for some moments. That is no failure to count or to report, and no reason
+// to leave it unready for a whole period. It is probed again soon, and the first result that counts
 // is a success or the one at the end of the period.
 type opening struct {
 	until time.Time
@@ -216,8 +216,8 @@ type opening struct {
 
 const firstRetry = 100 * time.Millisecond
 
-// open returns nil for probes that have none: those of life, which only look for failures, and
-// commands, which cost the container more than a connection does.
+// open returns nil for probes without an opening: liveness probes, which only look for failures,
+// and commands, which cost the container more than a connection does.
 func open(kind string, probe *v1.Probe, until time.Time) *opening {
 	if kind == "Liveness" || probe.Exec != nil {
 		return nil
@@ -225,7 +225,8 @@ func open(kind string, probe *v1.Probe, until time.Time) *opening {
 	return &opening{until: until, wait: firstRetry}
 }
 
-// again tells in how long to ask again after an attempt that failed at now; false when it counts.
+// again returns the wait before the next attempt after a failure at now; false when
+// the failure counts.
 func (o *opening) again(now time.Time) (time.Duration, bool) {
 	if o == nil || !now.Before(o.until) {
 		return 0, false
@@ -235,7 +236,7 @@ func (o *opening) again(now time.Time) (time.Duration, bool) {
 	return wait, true
 }
 
-// settle turns counts into a result and tells whether the probe is done for good.
+// settle turns counts into a result and reports whether the probe is done for good.
 func (m *Manager) settle(c *container, kind string, probe *v1.Probe, successes, failures int32) bool {
 	succeeded := successes >= max(probe.SuccessThreshold, 1)
 	failed := failures >= threshold(probe.FailureThreshold)

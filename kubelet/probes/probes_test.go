@@ -55,8 +55,7 @@ func execProbe(name string, failures int32) *v1.Probe {
 	return &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{name}}}, PeriodSeconds: 1, FailureThreshold: failures}
 }
 
-// TestProbesOfAContainer follows one container through all that its probes can say, in virtual
-// time.
+// TestProbesOfAContainer follows one container through all results of its probes, in virtual time.
 func TestProbesOfAContainer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		exec := &answers{codes: map[string]int32{"start": 1, "ready": 1}, asked: map[string]int{}}
@@ -100,8 +99,7 @@ func TestProbesOfAContainer(t *testing.T) {
 		if _, ok := m.Health("c"); ok {
 			t.Error("a container that is gone is still probed")
 		}
-		// One that was ready before the kubelet was restarted stays so until it is known to be
-		// otherwise.
+		// A container that was ready before a restart of the kubelet stays so until a probe fails.
 		target.WasStarted, target.WasReady = true, true
 		m.Sync(pod, []Target{target})
 		if got, _ := m.Health("c"); !got.Started || !got.Ready {
@@ -110,8 +108,8 @@ func TestProbesOfAContainer(t *testing.T) {
 	})
 }
 
-// A container that listens a moment after its start is ready then, not a period later, and nobody
-// is warned.
+// A container that listens a moment after its start is ready then, not a period later, and without
+// a warning.
 func TestReadyAsSoonAsItListens(t *testing.T) {
 	var asked atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -164,7 +162,7 @@ func TestOpeningEndsWithItsPeriod(t *testing.T) {
 	}
 }
 
-// soon is what an answer may take on a busy machine.
+// soon bounds an answer on a busy machine.
 const soon = 20 * time.Second
 
 func TestHTTP(t *testing.T) {
@@ -212,7 +210,7 @@ func TestHTTP(t *testing.T) {
 	if err := probeTCP(context.Background(), ip, port, soon); err != nil {
 		t.Error(err)
 	}
-	// Nobody listens there. A port that is given back would be anybody's.
+	// No process listens there. A port that was released could be another process's.
 	if err := probeTCP(context.Background(), ip, 1, soon); err == nil {
 		t.Error("a port that is closed is open")
 	}

@@ -55,7 +55,7 @@ func CouldBeAll(pod *v1.Pod) bool {
 	return false
 }
 
-// action is that of the first rule that matches the exit code, or "".
+// action returns the action of the first rule that matches the exit code, or "".
 func action(c *v1.Container, exitCode int32) v1.ContainerRestartRuleAction {
 	if c.RestartPolicy == nil {
 		return "" // rules complete a policy of the container's own

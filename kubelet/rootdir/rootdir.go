@@ -25,14 +25,14 @@ import (
 // Default is where CSI drivers and other plugins expect a kubelet's files.
 const Default = "/var/lib/kubelet"
 
-// Owner is the file that tells whose a directory is.
+// Owner is the file that names the owner of a directory.
 const Owner = "barque-node"
 
-// former is where nodes kept their pods before they had Default.
+// former is the directory of nodes' pods before Default.
 func former(dataDir string) string { return filepath.Join(dataDir, "kubelet") }
 
-// Choose is the directory of a node that names none. As long as pods of the node have their volumes
-// in the directory of before, that stays the one.
+// Choose returns the directory of a node that names none. While pods of the node have volumes in
+// the former directory, it is that one.
 func Choose(dataDir string) (dir string, stays bool, err error) {
 	has, err := hasPods(former(dataDir))
 	if has || err != nil {
@@ -41,8 +41,8 @@ func Choose(dataDir string) (dir string, stays bool, err error) {
 	return Default, false, nil
 }
 
-// Complete is the directory of a node for which one is named, or none. It refuses a directory other
-// than that in which pods of the node have their volumes. The notice, if any, is for the operator.
+// Complete returns the directory of a node, for which named may be empty. It refuses a directory
+// other than the one with volumes of the node's pods. The notice, if any, is for the operator.
 func Complete(dataDir, named string) (dir, notice string, err error) {
 	if dataDir, err = filepath.Abs(dataDir); err != nil {
 		return "", "", err
@@ -75,7 +75,7 @@ func hasPods(dir string) (bool, error) {
 	return len(entries) > 0, err
 }
 
-// lockWait is how long a start waits for the process before it, which may be about to end.
+// lockWait bounds a start's wait for an earlier process, which may be about to end.
 const lockWait = 5 * time.Second
 
 // Claim makes a directory that of a node, until the file is closed or the process ends. It refuses
@@ -123,7 +123,7 @@ func own(dir, dataDir string) error {
 	return atomicfile.Write(path, []byte(dataDir+"\n"), 0o644)
 }
 
-// Check tells whether what CSI drivers mount below a directory, which need not exist yet, reaches
+// Check reports whether mounts of CSI drivers below a directory, which need not exist yet, reach
 // the host and other pods.
 func Check(dir string) check.Finding {
 	mounts, err := mountinfo.GetMounts(nil)
@@ -133,7 +133,7 @@ func Check(dir string) check.Finding {
 	return propagation(mounts, dir)
 }
 
-// propagation is Check of the mounts.
+// propagation is Check of the given mounts.
 func propagation(mounts []*mountinfo.Info, dir string) check.Finding {
 	const name = "mount propagation"
 	at := mountOf(mounts, dir)
@@ -144,7 +144,8 @@ func propagation(mounts []*mountinfo.Info, dir string) check.Finding {
 		fmt.Sprintf("before CSI drivers are installed, and at each boot: mount --make-rshared %s", at.Mountpoint))
 }
 
-// mountOf is the mount that a path is on: the longest one above it, and of several there the last.
+// mountOf returns the mount that a path is on: the longest one above it, and of several
+// there the last.
 func mountOf(mounts []*mountinfo.Info, path string) *mountinfo.Info {
 	var at *mountinfo.Info
 	for _, m := range mounts {

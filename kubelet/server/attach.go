@@ -24,8 +24,8 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 	s.carry(w, r, location, execstream.Streams{Stdin: request.Stdin, Stdout: request.Stdout, Stderr: request.Stderr, TTY: request.Tty}, err)
 }
 
-// attachRequest refuses what would show nothing, or never end, so that the client can read the log
-// instead: kubectl run does.
+// attachRequest refuses an attach that would show nothing, or never end, so that the client can
+// read the log instead: kubectl run does.
 func (s *Server) attachRequest(r *http.Request) (*runtimeapi.AttachRequest, error) {
 	pod, err := s.podNamed(r)
 	if err != nil {
@@ -55,9 +55,9 @@ func (s *Server) attachRequest(r *http.Request) (*runtimeapi.AttachRequest, erro
 	return &runtimeapi.AttachRequest{ContainerId: id, Tty: st.TTY, Stdin: st.Stdin, Stdout: st.Stdout, Stderr: st.Stderr}, nil
 }
 
-// hasEnded tells of a container that the runtime still counts as running whether its process is
-// there. A command that takes a few milliseconds has ended before anyone can attach to it, and its
-// output would be lost to those who attach before the runtime has noticed.
+// hasEnded reports whether the process is gone of a container that the runtime still counts as
+// running. A command that takes a few milliseconds has ended before a client can attach to it, and
+// its output would be lost to clients that attach before the runtime has noticed.
 func (s *Server) hasEnded(ctx context.Context, id string) (bool, error) {
 	pid, err := s.Runtime.ContainerPID(ctx, id)
 	if err != nil || pid == 0 {

@@ -23,7 +23,7 @@ type podList []*v1.Pod
 
 func (l podList) Pods() []*v1.Pod { return l }
 
-// oneContainer is a runtime with one container that it counts as running.
+// oneContainer is a runtime with one container that it reports as running.
 type oneContainer struct {
 	Runtime
 	pid      int
@@ -43,8 +43,8 @@ func (o *oneContainer) Attach(_ context.Context, r *runtimeapi.AttachRequest) (s
 
 var _ cri.Streams = (*oneContainer)(nil)
 
-// TestAttachRefused: what would show nothing or never end is refused, so that kubectl run shows the
-// log instead.
+// TestAttachRefused: an attach that would show nothing or never end is refused, so that kubectl run
+// shows the log instead.
 func TestAttachRefused(t *testing.T) {
 	over := exec.Command("true")
 	if err := over.Start(); err != nil {
@@ -85,7 +85,7 @@ func TestAttachRefused(t *testing.T) {
 		r.SetPathValue("container", "c")
 		w := httptest.NewRecorder()
 		s.attach(w, r)
-		passed := c.want == 0 // nothing serves the stream then, but it was asked for
+		passed := c.want == 0 // the stream is not served then, but it was requested
 		if !passed && w.Code != c.want || !strings.Contains(w.Body.String(), c.text) || (runtime.attached != nil) != passed {
 			t.Errorf("%s: %d %q, attached %v", c.name, w.Code, w.Body, runtime.attached)
 		}

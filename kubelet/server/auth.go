@@ -24,7 +24,7 @@ import (
 	"github.com/barque/barque/kubelet/config"
 )
 
-// maxCached is how many answers of the API server are believed at once. The settings say how long.
+// maxCached bounds the cached answers of the API server. The settings have their lifetimes.
 const maxCached = 1024
 
 // superusers are the groups whose members may do everything here, so that servers reach a kubelet
@@ -32,21 +32,21 @@ const maxCached = 1024
 // system:masters. From the next minor version on the API server is asked about those.
 var superusers = []string{kubeletapi.ClientGroup, "system:masters"}
 
-// user is who calls.
+// user is the caller.
 type user struct {
 	name   string
 	uid    string
 	groups []string
 }
 
-// guard lets through who is known and allowed.
+// guard lets authenticated and authorized callers through.
 type guard struct {
 	client   kubernetes.Interface
 	node     string
 	settings *config.Configuration
 	now      func() time.Time
 	revoked  func(leaf *x509.Certificate) error // it may be nil
-	// believed returns the CAs at this moment. Without it the handshake's judgement holds.
+	// believed returns the present CAs. Without it the result of the handshake holds.
 	believed func() (x509.VerifyOptions, bool)
 
 	mu      sync.Mutex
@@ -92,7 +92,7 @@ func (g *guard) protect(next http.Handler) http.Handler {
 	})
 }
 
-// authenticate returns who calls, or nil when nothing proves it.
+// authenticate returns the caller, or nil without a proof.
 func (g *guard) authenticate(r *http.Request) (*user, error) {
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		leaf := r.TLS.VerifiedChains[0][0]
@@ -125,7 +125,7 @@ func (g *guard) authenticate(r *http.Request) (*user, error) {
 	return a.user, nil
 }
 
-// counts returns the reason why a genuine certificate counts no more, or nil.
+// counts returns the reason why a genuine certificate is not accepted, or nil.
 func (g *guard) counts(leaf *x509.Certificate) error {
 	if g.revoked == nil {
 		return nil
@@ -133,8 +133,8 @@ func (g *guard) counts(leaf *x509.Certificate) error {
 	return g.revoked(leaf)
 }
 
-// verify judges a certificate anew, as the handshake has: since then it may have ended, or its CA
-// may be believed no more. A client may keep a connection for ever.
+// verify repeats the handshake's check of a certificate: since then it may have expired, or its CA
+// may have been removed. A client may keep a connection for ever.
 func (g *guard) verify(sent []*x509.Certificate) error {
 	if g.believed == nil || len(sent) == 0 {
 		return nil
@@ -148,8 +148,8 @@ func (g *guard) verify(sent []*x509.Certificate) error {
 	return err
 }
 
-// attributes says what a request is about, in the API's terms: any one of the subresources of this
-// node being allowed suffices.
+// attributes returns a request in the API's terms: it suffices that one of the subresources of this
+// node is allowed.
 func attributes(r *http.Request) (verb string, subresources []string) {
 	switch r.Method {
 	case http.MethodPost:
@@ -220,7 +220,7 @@ func (g *guard) keep(key string, a answer) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.answers) >= maxCached {
-		clear(g.answers) // rare, and costs a question each
+		clear(g.answers) // rare, and costs a review each
 	}
 	g.answers[key] = a
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/barque/barque/kubelet/config"
 )
 
-// TestGuard: who is known and allowed passes, and the API server is asked once for as long as its
-// answer holds.
+// TestGuard: an authenticated and authorized caller passes, and the API server is asked once for as
+// long as its answer holds.
 func TestGuard(t *testing.T) {
 	client := fake.NewClientset()
 	reviews, tokens := 0, 0
@@ -78,7 +78,8 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestStreamsAreNoReading: who may get nodes/proxy, as monitoring does, may not run commands.
+// TestStreamsAreNoReading: a caller that may get nodes/proxy, as monitoring does, may
+// not run commands.
 func TestStreamsAreNoReading(t *testing.T) {
 	for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodDelete, http.MethodPost} {
 		for _, path := range []string{"/exec/ns/p/c", "/attach/ns/p/u/c", "/portForward/ns/p", "/run/ns/p/c", "//exec/ns/p/c", "/pods/../exec/ns/p/c"} {

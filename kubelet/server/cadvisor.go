@@ -37,15 +37,15 @@ type cadvisor struct {
 	rootDir  string
 	measured []*usage.Pod
 	pods     map[types.UID]*v1.Pod
-	devices  map[string]string // names by numbers, as they are looked up
+	devices  map[string]string // names by numbers, as found
 	now      time.Time
 }
 
 // Describe implements prometheus.Collector. Saying nothing makes the collector unchecked.
 func (cadvisor) Describe(chan<- *prometheus.Desc) {}
 
-// cgroupLabels are those of a container. All but the ID are empty for the machine, which is the
-// root of all groups; for a whole pod all but the ID, the pod and the namespace.
+// cgroupLabels are the labels of a container. All but the ID are empty for the machine, which is
+// the root of all groups; for a whole pod all but the ID, the pod and the namespace are.
 var cgroupLabels = []string{"container", "id", "image", "name", "namespace", "pod"}
 
 // subject is a group with the values of cgroupLabels.
@@ -80,7 +80,7 @@ func (c cadvisor) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// machine has the figures of the group of all groups, which the kernel does not count as one.
+// machine has the figures of the root group, for which the kernel has no statistics of a group.
 func (c cadvisor) machine(out chan<- prometheus.Metric, m map[string]uint64) {
 	of := subject{out, []string{"", "/", "", "", "", ""}, c.now}
 	if cpu := c.node.CPU; cpu != nil && cpu.UsageCoreNanoSeconds != nil {
@@ -144,8 +144,8 @@ func (c cadvisor) container(out chan<- prometheus.Metric, m *usage.Pod, measured
 	of.limits(resources)
 }
 
-// limits has the resources that a container was given. Without a limit of memory it is 0; without
-// one of CPU time there is no quota.
+// limits has the allocated resources of a container. Without a limit of memory it is 0; without one
+// of CPU time there is no quota.
 func (of subject) limits(r v1.ResourceRequirements) {
 	cpu, asked := r.Limits[v1.ResourceCPU], r.Requests[v1.ResourceCPU]
 	if asked.IsZero() {
@@ -161,7 +161,7 @@ func (of subject) limits(r v1.ResourceRequirements) {
 	}
 }
 
-// figures are those that pods and containers both have.
+// figures are the metrics of pods and containers.
 func (c cadvisor) figures(of subject, f usage.Figures) {
 	if cpu := f.CPU; cpu != nil {
 		of.counter("container_cpu_usage_seconds_total", "CPU time used, in seconds.", cpu.Total.Seconds(), "cpu", "total")
@@ -227,7 +227,7 @@ func (of subject) counter(name, help string, v float64, more ...string) {
 	of.sample(name, help, prometheus.CounterValue, v, more)
 }
 
-// sample has the subject's labels, and more of names and values in turn.
+// sample has the subject's labels, and in more further names and values in turn.
 func (of subject) sample(name, help string, kind prometheus.ValueType, v float64, more []string) {
 	names, values := cgroupLabels, of.labels
 	for i := 0; i+1 < len(more); i += 2 {

@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// The checks of /healthz, with the names that they have in Kubernetes.
+// Checks of /healthz, with upstream's names.
 const (
 	checkPing = "ping"     // the server answers
 	checkLoop = "syncloop" // the kubelet looks after its pods
 )
 
-// health remembers whether the kubelet was ill when it was asked last.
+// health remembers the last result of the check.
 type health struct {
 	mu  sync.Mutex
 	ill bool
@@ -45,7 +45,7 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// noteHealth logs when the answer becomes another one.
+// noteHealth logs a change of the result.
 func (s *Server) noteHealth(err error) {
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()

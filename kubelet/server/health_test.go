@@ -12,7 +12,7 @@ import (
 	"github.com/barque/barque/kubelet/config"
 )
 
-// TestHealthz: /healthz tells whether the kubelet does its work, and the log when that changes.
+// TestHealthz: /healthz reports whether the kubelet does its work, and the log has the changes.
 func TestHealthz(t *testing.T) {
 	var ill error
 	var log bytes.Buffer

@@ -6,7 +6,7 @@ import (
 	"github.com/barque/barque/kubelet/images"
 )
 
-// importImages puts the images of a tar, the request's body, into the node's runtime.
+// importImages imports the images of a tar, the request's body, into the node's runtime.
 func (s *Server) importImages(w http.ResponseWriter, r *http.Request) {
 	if s.ImportImages == nil {
 		http.Error(w, "node "+s.NodeName+" uses a container runtime that is not its own: import the images with that runtime's tools", http.StatusNotImplemented)

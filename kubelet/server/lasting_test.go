@@ -69,7 +69,7 @@ func (i *issuer) administrator(t *testing.T) *x509.Certificate {
 	return i.sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: "ann", Organization: []string{"system:masters"}}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 }
 
-// called is a kubelet's server whose beliefs change.
+// called is a kubelet's server whose CAs and revocations change.
 type called struct {
 	*Server
 	address string
@@ -128,7 +128,7 @@ func serveCalled(t *testing.T, ca *issuer, pods Pods) *called {
 	return c
 }
 
-// change alters the beliefs.
+// change changes the CAs or revocations.
 func (c *called) change(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,8 +150,8 @@ func (c *called) client(t *testing.T, ca *issuer, cert *x509.Certificate) (*http
 	return &http.Client{Transport: transport}, connections
 }
 
-// TestAnOldConnectionProvesNothing: a client keeps its connection, and its certificate counts no
-// more. A request over it is refused like one over a new connection.
+// TestAnOldConnectionProvesNothing: a client keeps its connection after its certificate was
+// revoked. A request over it is refused like one over a new connection.
 func TestAnOldConnectionProvesNothing(t *testing.T) {
 	ca, next := newIssuer(t, "old"), newIssuer(t, "new")
 	for what, change := range map[string]func(c *called, cert *x509.Certificate){
@@ -183,8 +183,8 @@ func TestAnOldConnectionProvesNothing(t *testing.T) {
 	}
 }
 
-// TestStreamsEndWithTheirCertificates: the reader of a log that grows is ended when its certificate
-// is revoked, or its CA is believed no more.
+// TestStreamsEndWithTheirCertificates: a stream of a growing log ends when its client's certificate
+// is revoked, or its CA is removed.
 func TestStreamsEndWithTheirCertificates(t *testing.T) {
 	ca, next := newIssuer(t, "old"), newIssuer(t, "new")
 	for what, change := range map[string]func(c *called, cert *x509.Certificate){

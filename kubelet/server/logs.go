@@ -18,8 +18,9 @@ import (
 	"github.com/barque/barque/kubelet/cri"
 )
 
-// logs serves the log of a container. A client gets all of it, or a response that is cut: one that
-// ends well where the node stops, or the log cannot be read, would pass for the whole log.
+// logs serves the log of a container. A client gets all of it, or a response that is cut: a
+// response that ends well although the node stops, or the log cannot be read, would pass for the
+// whole log.
 func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 	pod, err := s.podNamed(r)
 	if err != nil {
@@ -39,7 +40,7 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain")
 	out := &flusher{w: w, control: http.NewResponseController(w)}
 	if opts.Follow {
-		out.flush() // the client is to know that it follows, though nothing may come for long
+		out.flush() // a client that follows needs the header, though no line may come for long
 	}
 	stdout, stderr := io.Writer(out), io.Writer(out)
 	switch stream {
@@ -62,7 +63,7 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// logged finds the container whose log is asked for.
+// logged finds the container of a request for logs.
 func (s *Server) logged(r *http.Request, pod *v1.Pod, previous bool) (*runtimeapi.ContainerStatus, error) {
 	name := r.PathValue("container")
 	if !hasContainer(pod, name) {
@@ -74,7 +75,7 @@ func (s *Server) logged(r *http.Request, pod *v1.Pod, previous bool) (*runtimeap
 	}
 	if previous {
 		// While a container waits to be started again, the newest one is the previous one. The
-		// status that says so may be older than a newest one that runs already.
+		// status may be older than a newest one that runs already.
 		if len(list) > 0 && (list[0].State != runtimeapi.ContainerState_CONTAINER_EXITED || waitingReason(pod, name) == "") {
 			list = list[1:]
 		}
@@ -105,7 +106,7 @@ func hasContainer(pod *v1.Pod, name string) bool {
 	return false
 }
 
-// waitingReason is why a container waits, or "" when it does not.
+// waitingReason returns the reason why a container waits, or "".
 func waitingReason(pod *v1.Pod, name string) string {
 	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range list {
@@ -159,11 +160,11 @@ func logOptions(q url.Values, now time.Time) (opts *logs.LogOptions, previous bo
 	return opts, flag("previous"), q.Get("stream"), nil
 }
 
-// flusher sends what it is given at once.
+// flusher sends each write at once.
 type flusher struct {
 	w       io.Writer
 	control *http.ResponseController
-	begun   bool // the header is on its way
+	begun   bool // the header was sent
 }
 
 func (f *flusher) Write(p []byte) (int, error) {
@@ -177,12 +178,12 @@ func (f *flusher) Write(p []byte) (int, error) {
 
 func (f *flusher) flush() {
 	f.begun = true
-	_ = f.control.Flush() // what cannot be flushed is sent when it is full
+	_ = f.control.Flush() // without Flush, the server sends when its buffer is full
 }
 
-// containerStates answers the one question that the reader of logs has for the runtime.
+// containerStates answers the only call of the reader of logs to the runtime.
 type containerStates struct {
-	internalapi.RuntimeService // nothing else is asked
+	internalapi.RuntimeService // no other method is called
 	runtime                    Runtime
 }
 

@@ -45,7 +45,8 @@ func (l lives) ContainerStatus(_ context.Context, id string) (*runtimeapi.Contai
 	return &runtimeapi.ContainerStatus{Id: id}, nil
 }
 
-// TestWhichLog: the previous container is the one before what runs, or the newest while none runs.
+// TestWhichLog: the previous container is the one before the running one, or the newest
+// while none runs.
 func TestWhichLog(t *testing.T) {
 	running := v1.ContainerState{Running: &v1.ContainerStateRunning{}}
 	waiting := v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}

@@ -9,8 +9,8 @@ import (
 	"github.com/barque/barque/internal/heapcost"
 )
 
-// TestTheMemoryOfStrangers: clients that have made a handshake and go on slowly cost little. Those
-// before it are in the test of package httpserver.
+// TestTheMemoryOfStrangers: clients that go on slowly after a handshake cost little. The test of
+// package httpserver has those before it.
 func TestTheMemoryOfStrangers(t *testing.T) {
 	const clients = 200
 	cert, pool := servingTLS(t)

@@ -12,7 +12,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// newMetrics serves what the kubelet tells of itself.
+// newMetrics serves the kubelet's own metrics.
 func (s *Server) newMetrics() http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
@@ -69,13 +69,13 @@ func (s *Server) count() (pods, containers float64) {
 	return pods, containers
 }
 
-// resourceMetrics serves what the node, its pods and their containers use, under the names that
+// resourceMetrics serves the usage of the node, its pods and their containers, under the names that
 // metrics-server reads.
 func (s *Server) resourceMetrics(w http.ResponseWriter, r *http.Request) {
 	measured, err := s.measure(r.Context()) // the machine's own usage is known without the runtime
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(resources{summary: s.summaryOf(measured), failed: err != nil})
-	// Two containers of one name do not take the rest away.
+	// Two containers of one name must not hide the rest.
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP(w, r)
 }
 

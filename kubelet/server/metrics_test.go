@@ -61,7 +61,7 @@ func used(pod, container string, at time.Time) *usage.Pod {
 	}
 }
 
-// The names and labels are those that metrics-server reads of any node.
+// metrics-server reads these names and labels from any node.
 func TestResourceMetrics(t *testing.T) {
 	at := time.UnixMilli(1_700_000_000_000)
 	started := metav1.NewTime(at.Add(-time.Minute))
@@ -96,13 +96,13 @@ func TestResourceMetrics(t *testing.T) {
 		"\nnode_cpu_usage_seconds_total ", "\nnode_memory_working_set_bytes ", "\nnode_swap_usage_bytes ",
 		"\nresource_scrape_error 0\n",
 	)
-	// A container that is there twice takes no other figures away.
+	// A container that is listed twice hides no other figures.
 	wants(tell(measured{pods: []*usage.Pod{used("p", "c", at), used("p", "c", at), used("q", "c", at)}}),
 		`container_cpu_usage_seconds_total{container="c",namespace="ns",pod="q"} 2.5`)
 	wants(tell(measured{err: errors.New("the runtime is away")}), "\nresource_scrape_error 1\n", "\nnode_cpu_usage_seconds_total ")
 }
 
-// The names and labels are those that dashboards read of any node.
+// Dashboards read these names and labels from any node.
 func TestCadvisorMetrics(t *testing.T) {
 	at := time.UnixMilli(1_700_000_000_000)
 	limit := v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m"), v1.ResourceMemory: resource.MustParse("64Mi")}
@@ -163,7 +163,7 @@ func TestCadvisorMetrics(t *testing.T) {
 	}
 }
 
-// The names are those that clients of any node read.
+// Clients read these names from any node.
 func TestSummary(t *testing.T) {
 	at := time.UnixMilli(1_700_000_000_000)
 	p := used("p", "c", at)

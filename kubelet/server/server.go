@@ -41,12 +41,12 @@ import (
 	"github.com/barque/barque/kubelet/nodelogs"
 )
 
-// Pods tells of the pods of this node.
+// Pods lists the pods of this node.
 type Pods interface {
 	Pods() []*v1.Pod
 }
 
-// Runtime is what is asked of the container runtime.
+// Runtime is the Server's interface to the container runtime.
 type Runtime interface {
 	cri.Streams
 	ListContainers(ctx context.Context, selector map[string]string) ([]*runtimeapi.Container, error)
@@ -56,20 +56,20 @@ type Runtime interface {
 	SandboxNetwork(ctx context.Context, id string) (path string, err error)
 }
 
-// Config is what a Server needs.
+// Config configures a Server.
 type Config struct {
 	NodeName string
-	Address  string // to listen on, host:port
+	Address  string // listening address, host:port
 	// TLS has the server's certificate and, as ClientCAs, the cluster's CA. Its callbacks are kept,
-	// so certificates may be renewed while it serves.
+	// so that certificates may be renewed while it serves.
 	TLS *tls.Config
 	// Limits bound the connections of clients without credentials.
 	Limits connlimit.Limits
-	// Revoked returns the reason why a genuine client certificate counts no more, or nil. It is
-	// asked at each request; nil revokes none.
+	// Revoked returns the reason why a genuine client certificate is not accepted, or nil. It is
+	// called at each request; nil revokes none.
 	Revoked func(leaf *x509.Certificate) error
 	// RevokedChanged return channels that are closed when more certificates may be revoked, or the
-	// CAs have changed. Streams end then whose certificates count no more.
+	// CAs have changed. Streams of certificates that are no longer accepted end then.
 	RevokedChanged []func() <-chan struct{}
 
 	Client  kubernetes.Interface // for TokenReview and SubjectAccessReview
@@ -78,15 +78,15 @@ type Config struct {
 	Usage   Usage
 	RootDir string
 	Volumes Volumes // it may be nil
-	// ImportImages puts the images of a tar into the runtime and returns their names. It is nil
+	// ImportImages imports the images of a tar into the runtime and returns their names. It is nil
 	// where the runtime is not the node's own.
 	ImportImages func(ctx context.Context, tar io.Reader) ([]string, error)
-	// Healthy returns the reason why the kubelet does not do its work, or nil; see /healthz. nil is
-	// always well.
+	// Healthy returns the reason why the kubelet does not do its work, or nil; see /healthz. A nil
+	// function means always healthy.
 	Healthy func() error
 	// Settings are shown at /configz.
 	Settings *kubeletconfig.Configuration
-	// Probes is shown at /metrics/probes; nothing is when nil.
+	// Probes is shown at /metrics/probes. It may be nil.
 	Probes prometheus.Collector
 	// Collectors are shown at /metrics beside the server's own.
 	Collectors []prometheus.Collector
@@ -118,7 +118,7 @@ func New(config Config) (*Server, error) {
 	}
 	config.TLS = config.TLS.Clone()
 	config.TLS.MinVersion = max(config.TLS.MinVersion, tls.VersionTLS12)
-	config.TLS.ClientAuth = tls.VerifyClientCertIfGiven // who comes without brings a token
+	config.TLS.ClientAuth = tls.VerifyClientCertIfGiven // a caller without a certificate brings a token
 	s := &Server{Config: config, guard: newGuard(config.Client, config.NodeName, config.Settings, config.Now, config.Revoked), started: config.Now()}
 	s.guard.believed = s.believed
 	s.streams = cutoff.New(cutoff.ByCluster, s.guard.counts, func(*x509.Certificate) (x509.VerifyOptions, bool) { return s.believed() }, func(r *http.Request) bool {
@@ -128,12 +128,12 @@ func New(config Config) (*Server, error) {
 	return s, nil
 }
 
-// Handler is all that the server serves, behind its checks.
+// Handler returns the handler of all paths, behind its checks.
 func (s *Server) Handler() http.Handler {
 	return cutoff.WithProof(s.guard.protect(s.streams.Handler(s.routes())))
 }
 
-// routes is all that the server serves.
+// routes returns the handler of all paths.
 func (s *Server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", s.healthz)
@@ -166,7 +166,7 @@ func (s *Server) routes() *http.ServeMux {
 	return mux
 }
 
-// believed returns the CAs of clients at this moment.
+// believed returns the present CAs of clients.
 func (s *Server) believed() (x509.VerifyOptions, bool) {
 	config := s.TLS
 	if config.GetConfigForClient != nil {
@@ -179,7 +179,7 @@ func (s *Server) believed() (x509.VerifyOptions, bool) {
 	return x509.VerifyOptions{Roots: config.ClientCAs, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, config.ClientCAs != nil
 }
 
-// shutdownPatience is how long requests under way may take when the server ends. Streams do not.
+// shutdownPatience bounds requests under way when the server ends. Streams end at once.
 const shutdownPatience = 2 * time.Second
 
 // Run serves until ctx ends.
@@ -233,7 +233,7 @@ func writeJSON(w http.ResponseWriter, value any) {
 	_, _ = w.Write(body) // a client that left is no error of ours
 }
 
-// podNamed finds the pod that a request is about.
+// podNamed finds the pod of a request.
 func (s *Server) podNamed(r *http.Request) (*v1.Pod, error) {
 	namespace, name, uid := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("uid")
 	for _, pod := range s.Pods.Pods() {

@@ -40,7 +40,7 @@ func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, summary)
 }
 
-// measure measures all pods, without the sizes of layers and volumes. With one group that cannot be
+// measure measures all pods, without the sizes of layers and volumes. When one group cannot be
 // read, the figures of the others count.
 func (s *Server) measure(ctx context.Context) ([]*usage.Pod, error) {
 	measured, err := s.Usage.Pods(ctx)
@@ -54,8 +54,7 @@ func (s *Server) measure(ctx context.Context) ([]*usage.Pod, error) {
 	return measured, err
 }
 
-// layersAge is how old the size of a writable layer may be; layersPatience bounds the wait for a
-// newer one.
+// layersAge is the oldest size of a writable layer; layersPatience bounds the wait for a newer one.
 const (
 	layersAge      = time.Minute
 	layersPatience = time.Second
@@ -70,7 +69,7 @@ func (s *Server) addLayers(ctx context.Context, measured []*usage.Pod) {
 	}
 }
 
-// summaryOf has the figures of the node, and of the pods that run.
+// summaryOf returns the figures of the node, and of the running pods.
 func (s *Server) summaryOf(measured []*usage.Pod) *stats.Summary {
 	sum := &stats.Summary{Node: s.nodeStats(), Pods: []stats.PodStats{}}
 	pods := s.podsByUID()
@@ -95,7 +94,7 @@ func (s *Server) podsByUID() map[types.UID]*v1.Pod {
 	return pods
 }
 
-// addStarts tells since when a pod and its containers run.
+// addStarts adds the start times of a pod and its containers.
 func addStarts(p *stats.PodStats, pod *v1.Pod) {
 	if pod.Status.StartTime != nil {
 		p.StartTime = *pod.Status.StartTime
@@ -184,7 +183,7 @@ func layerStats(l *usage.Layer) *stats.FsStats {
 	return &stats.FsStats{Time: metav1.NewTime(l.At), UsedBytes: &l.Bytes, InodesUsed: &l.Inodes}
 }
 
-// nodeStats reads what the whole machine uses. What cannot be read is left out.
+// nodeStats reads the usage of the whole machine. Unreadable figures are left out.
 func (s *Server) nodeStats() stats.NodeStats {
 	now := metav1.NewTime(s.Now())
 	n := stats.NodeStats{NodeName: s.NodeName, StartTime: metav1.NewTime(s.started)}
@@ -206,7 +205,7 @@ func (s *Server) nodeStats() stats.NodeStats {
 	return n
 }
 
-// busyNanos is how long all CPUs have worked since the machine started.
+// busyNanos returns the busy time of all CPUs since the machine started.
 func busyNanos() (uint64, bool) {
 	raw, err := os.ReadFile("/proc/stat")
 	if err != nil {

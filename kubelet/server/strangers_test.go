@@ -21,8 +21,8 @@ import (
 	"github.com/barque/barque/internal/kubeletapi"
 )
 
-// servingTLS is a certificate that its holder shows as a server, and as a client of the group that
-// kubelets believe.
+// servingTLS is a certificate of a server, which is also a client of the group
+// that kubelets accept.
 func servingTLS(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -46,7 +46,7 @@ func servingTLS(t *testing.T) (tls.Certificate, *x509.CertPool) {
 }
 
 // TestStrangersHoldNothing: a body that does not come ends its connection, and so do silent
-// connections once there are too many. An API server is served meanwhile, over its old connection.
+// connections once there are too many. An API server is served meanwhile over its old connection.
 func TestStrangersHoldNothing(t *testing.T) {
 	cert, pool := servingTLS(t)
 	const most = 20

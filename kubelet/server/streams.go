@@ -32,7 +32,7 @@ func (s *Server) containers(ctx context.Context, pod *v1.Pod, name string) ([]*r
 	return list, nil
 }
 
-// running finds the running container of a pod that a request is about.
+// running finds the running container of a request.
 func (s *Server) running(r *http.Request, pod *v1.Pod) (string, error) {
 	name := r.PathValue("container")
 	list, err := s.containers(r.Context(), pod, name)
@@ -51,7 +51,7 @@ func notRunning(pod *v1.Pod, container string) error {
 	return &httpError{http.StatusNotFound, fmt.Sprintf("container %s of pod %s/%s does not run", container, pod.Namespace, pod.Name)}
 }
 
-// streamsOf reads which streams a request wants. The API server and clients write 1 or true.
+// streamsOf reads the requested streams. The API server and clients write 1 or true.
 func streamsOf(q url.Values) (execstream.Streams, error) {
 	is := func(names ...string) bool {
 		for _, name := range names {
@@ -115,7 +115,7 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// carry has the client's streams carried to the runtime's streaming server.
+// carry passes the client's streams to the runtime's streaming server.
 func (s *Server) carry(w http.ResponseWriter, r *http.Request, location string, streams execstream.Streams, err error) {
 	if err != nil {
 		fail(w, err)

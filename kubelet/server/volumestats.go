@@ -13,7 +13,7 @@ import (
 	"github.com/barque/barque/kubelet/volumes"
 )
 
-// Volumes tells how full the volumes of pods are.
+// Volumes measures the volumes of pods.
 type Volumes interface {
 	Stats(ctx context.Context, pod *v1.Pod) []volumes.VolumeUsage
 	Counts() []volumes.Count
@@ -22,7 +22,7 @@ type Volumes interface {
 // volumePatience bounds the wait for measurements of volumes, of all pods together.
 const volumePatience = time.Second
 
-// addVolumes tells how full volumes are. Those that are not measured yet are left out.
+// addVolumes adds the usage of volumes. Those that are not measured yet are left out.
 func (s *Server) addVolumes(ctx context.Context, sum *stats.Summary) {
 	ctx, cancel := context.WithTimeout(ctx, volumePatience)
 	defer cancel()
@@ -34,7 +34,8 @@ func (s *Server) addVolumes(ctx context.Context, sum *stats.Summary) {
 	}
 }
 
-// volumeStats are those of a pod's volumes, under the names of claims where they come from some.
+// volumeStats returns the figures of a pod's volumes, under the names of their claims where they
+// have claims.
 func (s *Server) volumeStats(ctx context.Context, pod *v1.Pod) []stats.VolumeStats {
 	if s.Volumes == nil {
 		return nil
@@ -53,14 +54,14 @@ func (s *Server) volumeStats(ctx context.Context, pod *v1.Pod) []stats.VolumeSta
 	return list
 }
 
-// volumeCount is the number of volumes by kind: those that pods are to have, and those set up.
+// volumeCount is the number of volumes by kind: the desired ones of pods, and those set up.
 var volumeCount = prometheus.NewDesc("volume_manager_total_volumes", "Volumes of pods, by kind and by whether they are wanted or set up.", []string{"plugin_name", "state"}, nil)
 
 // volumeMetrics are the metrics kubelet_volume_stats_* of the claims that pods of the node have,
 // and volumeCount.
 type volumeMetrics struct{ server *Server }
 
-// volumeFigures are what is told of each claim.
+// volumeFigures are the metrics of each claim.
 var volumeFigures = []struct {
 	desc *prometheus.Desc
 	of   func(*volumes.VolumeUsage) uint64
@@ -85,7 +86,7 @@ func (volumeMetrics) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. A claim that several pods have is told once.
+// Collect implements prometheus.Collector. A claim that several pods have counts once.
 func (m volumeMetrics) Collect(out chan<- prometheus.Metric) {
 	for _, c := range m.server.Volumes.Counts() {
 		out <- prometheus.MustNewConstMetric(volumeCount, prometheus.GaugeValue, float64(c.Wanted), c.Plugin, "desired_state_of_world")

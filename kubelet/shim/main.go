@@ -2,7 +2,7 @@
 // two additions for the time in which no containerd runs.
 //
 //   - Before it forgets a task that has ended, it records the end (package exits).
-//   - What a container wrote last is kept until a containerd has read it.
+//   - The last output of a container is kept until a containerd has read it.
 package main
 
 import (

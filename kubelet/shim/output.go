@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// output keeps what a container has written into its FIFOs and nobody has read.
+// output keeps the unread output of a container in its FIFOs.
 //
-// The kernel drops the content of a FIFO when nobody has it open, and containerd's shim closes it
+// The kernel drops the content of a FIFO that no process has open, and containerd's shim closes it
 // when the container has ended. So an end for reading stays open here. A containerd that starts
-// later can open its own end only while there is one for writing; offer opens that until all is
-// read.
+// later can open its own end only while there is one for writing; offer opens that until
+// all is read.
 type output struct {
 	mu      sync.Mutex
 	fifos   []*os.File // opened for reading, never read
@@ -37,7 +37,7 @@ func keep(paths ...string) *output {
 	return o
 }
 
-// How often it is looked whether all is read. The reader waits for its end until then.
+// Pauses between checks whether all is read. The reader waits for its end until then.
 const (
 	offerFirst = 5 * time.Millisecond
 	offerLast  = 100 * time.Millisecond

@@ -16,7 +16,7 @@ import (
 // service is containerd's task service with the additions of this shim.
 type service struct {
 	taskAPI.TTRPCTaskService
-	exits exits.Dir // empty where the shim was not told it
+	exits exits.Dir // empty where the shim has no such directory
 
 	mu      sync.Mutex
 	outputs map[string]*output // by the task's ID
@@ -77,15 +77,15 @@ func (s *service) output(id string) *output {
 	return s.outputs[id]
 }
 
-// record writes down how a task ended. A failure costs the code only if containerd ends before it
-// has written it down, too.
+// record records the end of a task. After a failure the exit code is lost only if containerd ends
+// before it has recorded it.
 func (s *service) record(ctx context.Context, id string) {
 	if s.exits == "" {
 		return
 	}
 	state, err := s.TTRPCTaskService.State(ctx, &taskAPI.StateRequest{ID: id})
 	if err != nil || state.Status != tasktypes.Status_STOPPED {
-		return // the call that follows says why
+		return // the call that follows fails with the reason
 	}
 	err = s.exits.Write(id, exits.Record{ExitCode: state.ExitStatus, FinishedAt: state.ExitedAt.AsTime(), OOMKilled: exits.OOMKilled(state.Bundle)})
 	if err != nil {

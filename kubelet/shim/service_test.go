@@ -98,7 +98,7 @@ func TestOutputIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := make(chan string, 1)
-	go func() { // ends with what it reads
+	go func() { // ends at the end of the FIFO
 		f, err := os.Open(path)
 		if err != nil {
 			read <- err.Error()
@@ -126,7 +126,7 @@ func TestOutputIsKept(t *testing.T) {
 	}
 }
 
-// TestNothingToRead: a container without output keeps nobody.
+// TestNothingToRead: a container without output delays nothing.
 func TestNothingToRead(t *testing.T) {
 	var none *output
 	none.offer()

@@ -10,8 +10,7 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// Period is the time that pods of a priority, and of those above it up to the next one, have to
-// end.
+// Period is the time for pods of a priority, and of those above it up to the next one, to end.
 type Period struct {
 	Priority int32
 	Within   time.Duration
@@ -20,8 +19,8 @@ type Period struct {
 // systemCriticalPriority is the lowest priority of the classes system-*-critical.
 const systemCriticalPriority = 2000000000
 
-// Periods are those of a configuration, from the lowest priority to the highest. Without any,
-// nothing waits for pods.
+// Periods returns those of a configuration, from the lowest priority to the highest. Without any, a
+// shutdown does not wait for pods.
 func Periods(c *v1beta1.KubeletConfiguration) []Period {
 	var list []Period
 	for _, p := range c.ShutdownGracePeriodByPodPriority {
@@ -35,7 +34,7 @@ func Periods(c *v1beta1.KubeletConfiguration) []Period {
 	return list
 }
 
-// Validate returns what is wrong with a configuration's periods.
+// Validate returns the mistakes in a configuration's periods.
 func Validate(c *v1beta1.KubeletConfiguration) (errs []error) {
 	all, critical := c.ShutdownGracePeriod.Duration, c.ShutdownGracePeriodCriticalPods.Duration
 	for _, each := range []struct {
@@ -60,7 +59,7 @@ func Validate(c *v1beta1.KubeletConfiguration) (errs []error) {
 	return errs
 }
 
-// total is what all periods take, one after the other.
+// total is the sum of all periods, one after the other.
 func total(periods []Period) (sum time.Duration) {
 	for _, p := range periods {
 		sum += p.Within
@@ -68,14 +67,14 @@ func total(periods []Period) (sum time.Duration) {
 	return sum
 }
 
-// groupOf are the pods that end together.
+// groupOf has the pods that end together.
 type groupOf struct {
 	Period
 	pods []*v1.Pod
 }
 
-// group puts each pod to the highest period that is not above its priority. Pods below all periods
-// end with the first one.
+// group assigns each pod to the highest period that is not above its priority. Pods below all
+// periods end with the first one.
 func group(periods []Period, pods []*v1.Pod) []groupOf {
 	groups := make([]groupOf, len(periods))
 	for i, p := range periods {

@@ -13,17 +13,17 @@ import (
 	"github.com/barque/barque/internal/atomicfile"
 )
 
-// Logind is what systemd's login manager is asked and told.
+// Logind is the interface to systemd's login manager.
 type Logind interface {
-	// Preparing tells whether the machine goes down.
+	// Preparing reports whether the machine goes down.
 	Preparing(ctx context.Context) (bool, error)
 	// Inhibit takes a lock that delays a shutdown until the file is closed, but no longer than
 	// LongestDelay. It fails while a shutdown is being prepared.
 	Inhibit(ctx context.Context) (*os.File, error)
 	LongestDelay(ctx context.Context) (time.Duration, error)
-	// SetLongestDelay changes logind's configuration. It counts soon after.
+	// SetLongestDelay changes logind's configuration. It takes effect soon after.
 	SetLongestDelay(ctx context.Context, d time.Duration) error
-	// Hints has a value when it is time to ask Preparing. It is closed with the connection.
+	// Hints gets a value when Preparing may have changed. It is closed with the connection.
 	Hints() <-chan struct{}
 	Close() error
 }
@@ -37,7 +37,7 @@ const (
 	systemdPath      = dbus.ObjectPath("/org/freedesktop/systemd1")
 	systemdInterface = systemdName + ".Manager"
 
-	// dropIns is where logind reads additions to its configuration, and dropIn the one of kubelets.
+	// dropIns is logind's directory of drop-ins, and dropIn the one of kubelets.
 	dropIns = "/etc/systemd/logind.conf.d"
 	dropIn  = "99-kubelet.conf"
 )
@@ -76,7 +76,7 @@ func connect(ctx context.Context, dropIns string, open func(...dbus.ConnOption) 
 	return b, nil
 }
 
-// hint merges signals. Whoever sent them, they only make Preparing be asked.
+// hint merges signals. Any sender may cause them: they only make the manager read Preparing.
 func (b *bus) hint(signals <-chan *dbus.Signal) {
 	for range signals {
 		select {
@@ -94,7 +94,7 @@ func (b *bus) Close() error {
 	return b.conn.Close()
 }
 
-// patience bounds a call: D-Bus' own clients wait as long.
+// patience bounds a call, as in D-Bus' own clients.
 const patience = 25 * time.Second
 
 // call asks one of systemd's services.

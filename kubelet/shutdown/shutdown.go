@@ -31,11 +31,11 @@ import (
 	"github.com/barque/barque/internal/atomicfile"
 )
 
-// What users see. Controllers and dashboards know these words.
+// Texts for users. Controllers and dashboards know these words.
 const (
 	Reason  = "Terminated"
 	Message = "Pod was terminated in response to imminent node shutdown."
-	// NodeMessage is part of why the node is not ready.
+	// NodeMessage is part of the reason why the node is not ready.
 	NodeMessage = "node is shutting down"
 
 	eventReason = "NodeShutdown"
@@ -46,27 +46,27 @@ const (
 // Pods are the pods of the node.
 type Pods interface {
 	// Known is closed once Holding lists every pod of the node. A kubelet that has just started
-	// hears of them from the API server first.
+	// gets them from the API server first.
 	Known() <-chan struct{}
 	// Holding lists the pods of which something is left on the node.
 	Holding() []*v1.Pod
-	// End has a pod end within a time; one that is being ended already, too.
+	// End has a pod end within a time, even one that is being ended already.
 	End(uid types.UID, within time.Duration)
-	// Gone tells whether nothing of a pod is left: no container, no volume.
+	// Gone reports whether nothing of a pod is left: no container, no volume.
 	Gone(uid types.UID) bool
 }
 
-// Config is what a Manager needs.
+// Config configures a Manager.
 type Config struct {
 	// Periods are those of the configuration; see Periods.
 	Periods []Period
 	Pods    Pods
-	// Released tells whether the API server knows all volumes that the node is rid of: they can be
-	// detached then. It may be nil.
+	// Released reports whether the API server knows all volumes that the node is rid of: they can
+	// be detached then. It may be nil.
 	Released func() bool
 	// Connect opens a connection to logind.
 	Connect func(ctx context.Context) (Logind, error)
-	// Changed is called when Begun has another answer. It must not block.
+	// Changed is called when the result of Begun has changed. It must not block.
 	Changed func()
 	// NodeEvent records an event of the node.
 	NodeEvent func(reason, message string)
@@ -81,7 +81,7 @@ type Manager struct {
 	Config
 	began, ended prometheus.Gauge
 
-	// These are of Run's goroutine.
+	// Only Run's goroutine uses these.
 	told   string
 	lock   *os.File                // nil while there is none, and while pods are ended
 	cancel context.CancelCauseFunc // of ending; nil unless a shutdown has begun
@@ -91,7 +91,7 @@ type Manager struct {
 	begun bool
 }
 
-// times are what the file has. They are zero for never.
+// times is the content of the file. A zero time means never.
 type times struct {
 	Began time.Time `json:"startTime"`
 	Ended time.Time `json:"endTime"`
@@ -117,15 +117,15 @@ func (m *Manager) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.began, m.ended}
 }
 
-// Begun tells whether the machine goes down.
+// Begun reports whether the machine goes down.
 func (m *Manager) Begun() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.begun
 }
 
-// The pauses before logind is asked again: after the connection broke, and when there is none. Of
-// the second kind many machines are, such as those without systemd.
+// The pauses before the next attempt: after the connection broke, and without a logind. Many
+// machines have none, such as those without systemd.
 const (
 	reconnectAfter = time.Second
 	retryAfter     = 30 * time.Second
@@ -152,7 +152,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// complain says what is wrong, once for each time that it begins.
+// complain logs a failure, once for each time that it begins.
 func (m *Manager) complain(what string, err error) {
 	if text := fmt.Sprint(what, err); text != m.told {
 		m.told = text
@@ -169,7 +169,7 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// follow takes one connection for as long as it stands. connected tells whether there was one.
+// follow takes one connection for as long as it stands. connected reports whether there was one.
 func (m *Manager) follow(ctx context.Context) (connected bool, err error) {
 	logind, err := m.Connect(ctx)
 	if err != nil {
@@ -197,7 +197,7 @@ func (m *Manager) follow(ctx context.Context) (connected bool, err error) {
 	}
 }
 
-// allow has logind wait as long as the periods take.
+// allow raises logind's longest delay to the sum of the periods.
 func (m *Manager) allow(ctx context.Context, logind Logind) error {
 	want := total(m.Periods)
 	have, err := logind.LongestDelay(ctx)
@@ -222,9 +222,9 @@ func (m *Manager) allow(ctx context.Context, logind Logind) error {
 
 var errCancelled = errors.New("the shutdown was cancelled")
 
-// look asks logind whether the machine goes down, and acts on it. The first look of a connection
-// takes the lock anew. An earlier one holds until then: logind keeps it for as long as its file is
-// open, whatever becomes of the connection.
+// look reads whether the machine goes down, and acts on it. The first look of a connection takes
+// the lock anew. An earlier lock holds until then: logind keeps it while its file is open, even
+// without the connection.
 func (m *Manager) look(ctx context.Context, logind Logind, first bool) error {
 	begun, err := logind.Preparing(ctx)
 	if err != nil {
@@ -239,8 +239,8 @@ func (m *Manager) look(ctx context.Context, logind Logind, first bool) error {
 			m.unlock()
 			m.lock = lock
 		}
-		// It may have begun meanwhile: before, and no lock was to be had, or after, and it waits
-		// for this one.
+		// The shutdown may have begun meanwhile: either before the lock, which was refused then, or
+		// after it, and waits for this lock.
 		if begun, err = logind.Preparing(ctx); err != nil {
 			return err
 		}
@@ -261,8 +261,8 @@ func (m *Manager) look(ctx context.Context, logind Logind, first bool) error {
 	return nil
 }
 
-// start ends the pods beside, and then gives the lock to logind. A connection that breaks meanwhile
-// changes nothing.
+// start ends the pods in the background, and then gives the lock to logind. A connection that
+// breaks meanwhile changes nothing.
 func (m *Manager) start(ctx context.Context) {
 	ctx, m.cancel = context.WithCancelCause(ctx)
 	lock := m.lock
@@ -278,7 +278,7 @@ func (m *Manager) start(ctx context.Context) {
 	})
 }
 
-// stop ends no more pods, and holds nothing up.
+// stop ends no more pods, and releases the lock.
 func (m *Manager) stop(why error) {
 	if m.cancel != nil {
 		m.cancel(why)
@@ -295,7 +295,7 @@ func (m *Manager) unlock() {
 	}
 }
 
-// set notes whether the machine goes down, and returns whether that is news.
+// set records whether the machine goes down, and returns whether that has changed.
 func (m *Manager) set(begun bool) bool {
 	m.mu.Lock()
 	changed := m.begun != begun
@@ -307,7 +307,7 @@ func (m *Manager) set(begun bool) bool {
 	return changed
 }
 
-// lookEvery is how often it is looked whether pods are gone.
+// lookEvery is the interval of checks whether pods are gone.
 const lookEvery = 200 * time.Millisecond
 
 // endAll ends all pods, one group after the other.
@@ -328,8 +328,8 @@ func (m *Manager) endAll(ctx context.Context) {
 	m.save(times{Began: began, Ended: m.Now()})
 }
 
-// awaitKnown returns when the pods of the node are known. The machine does not wait for longer than
-// all periods, and so neither does this.
+// awaitKnown returns when the pods of the node are known. It waits no longer than all periods, as
+// does the machine.
 func (m *Manager) awaitKnown(ctx context.Context) {
 	timer := time.NewTimer(total(m.Periods))
 	defer timer.Stop()

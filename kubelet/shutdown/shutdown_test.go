@@ -134,7 +134,7 @@ func (m *machine) Inhibit(context.Context) (*os.File, error) {
 	return w, nil
 }
 
-// locked tells how many locks are held: the other end of a pipe that is closed reads nothing.
+// locked returns how many locks are held: the other end of a closed pipe reads nothing.
 func (m *machine) locked() (held int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -198,7 +198,7 @@ func (m *machine) drop() {
 	synctest.Wait()
 }
 
-// prepare has logind say that the machine goes down, or does not.
+// prepare sets whether logind reports a shutdown.
 func (m *machine) prepare(is bool) {
 	m.mu.Lock()
 	m.preparing = is
@@ -390,7 +390,7 @@ func TestRestartInAShutdown(t *testing.T) {
 		m.prepare(true)
 		restart()
 		time.Sleep(time.Second)
-		m.expect(0, true) // what the new one did first is not logged any more
+		m.expect(0, true) // the first steps of the new one are no longer logged
 		time.Sleep(20 * time.Second)
 		m.expect(0, true, "19.0 end driver within 10s")
 	})
@@ -426,7 +426,7 @@ func TestBeginsWithoutAConnection(t *testing.T) {
 	})
 }
 
-// The machine waits for a kubelet that does not know its pods, and not for ever.
+// The machine waits for a kubelet that does not know its pods, but not for ever.
 func TestPodsThatAreNotKnown(t *testing.T) {
 	inBubble(t, func(m *machine, restart func()) {
 		m.learns = time.Hour
@@ -457,7 +457,7 @@ func TestBusWithoutLogind(t *testing.T) {
 	})
 }
 
-// A logind that cannot be told to wait longer is asked to wait as long as it does.
+// A logind that does not accept a longer delay still gives its own delay.
 func TestShortDelay(t *testing.T) {
 	inBubble(t, func(m *machine, restart func()) {
 		m.mu.Lock()

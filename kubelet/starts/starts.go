@@ -1,6 +1,6 @@
 // Package starts paces the starts of pods on a node. After a boot, or when many pods are created at
 // once, the runtime would make all their sandboxes and containers at the same time. That takes no
-// less time in all, and whatever else runs on the machine gets no CPU meanwhile.
+// less time in all, and other processes of the machine get no CPU meanwhile.
 //
 // A pod begins a start when it makes its sandbox or containers, and ends it when they are made. It
 // holds nothing while it pulls images or waits. At most Limit starts are under way:
@@ -9,8 +9,9 @@
 //	                        └──not taken for long──▶ done
 //
 // Static and critical pods are first, then pods that have a sandbox, so that pods become ready one
-// after the other; then who came first. No pod waits for ever: one that has waited for long is as
-// urgent as a critical one, and a start that takes very long does not count any more.
+// after the other; then the others in the order of their arrival. No pod waits for ever: one that
+// has waited for long is as urgent as a critical one, and a start that takes very long does not
+// count any more.
 package starts
 
 import (
@@ -22,16 +23,16 @@ import (
 )
 
 const (
-	// Patience is how long a start waits until it is as urgent as that of a critical pod.
+	// Patience is the wait after which a start is as urgent as that of a critical pod.
 	Patience = time.Minute
-	// Held is how long a start counts that does not end, as when the runtime hangs.
+	// Held bounds the time for which a start counts, as when the runtime hangs.
 	Held = 10 * time.Second
 )
 
 // Start is one start of a pod.
 type Start struct {
 	Pod types.UID
-	// Critical pods are first. Begun tells that the pod has a sandbox.
+	// Critical pods are first. Begun means that the pod has a sandbox.
 	Critical, Begun bool
 	// Wake is called, once, when the start may begin. It must not block, nor call the Pacer.
 	Wake func()
@@ -40,7 +41,7 @@ type Start struct {
 // Config of a Pacer.
 type Config struct {
 	CPUs int
-	// Delay is how late processes of this machine are scheduled.
+	// Delay is the scheduling latency of this machine's processes.
 	Delay func() time.Duration
 }
 
@@ -71,7 +72,7 @@ func New(config Config) *Pacer {
 	return &Pacer{config: config, called: make(map[types.UID]struct{}), turns: make(map[*turn]struct{})}
 }
 
-// Limit returns how many starts may be under way at a time. It is one at least.
+// Limit returns the maximum of starts under way. It is one at least.
 func Limit(cpus int, delay time.Duration) int {
 	switch {
 	case delay < 50*time.Millisecond:
@@ -104,7 +105,7 @@ func (p *Pacer) Begin(s Start) (end func(), ok bool) {
 	}
 	delete(p.called, s.Pod)
 	mine := p.of(s.Pod)
-	if mine == nil { // it came late, and does not wait again for that
+	if mine == nil { // it came late, and does not wait again
 		mine = p.take(s.Pod)
 	} else {
 		mine.timer.Reset(Held)
@@ -112,7 +113,7 @@ func (p *Pacer) Begin(s Start) (end func(), ok bool) {
 	return func() { p.end(mine) }, true
 }
 
-// Forget forgets that a pod waits.
+// Forget drops a waiting pod.
 func (p *Pacer) Forget(pod types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,7 +129,7 @@ func (p *Pacer) Forget(pod types.UID) {
 	p.call("")
 }
 
-// call calls those whose turn it is. self needs no waking. The caller holds mu.
+// call wakes the next pods. self needs no waking. The caller holds mu.
 func (p *Pacer) call(self types.UID) {
 	limit := Limit(p.config.CPUs, p.config.Delay())
 	now := time.Now()
@@ -144,7 +145,7 @@ func (p *Pacer) call(self types.UID) {
 	}
 }
 
-// next returns the waiter whose turn it is.
+// next returns the index of the next waiter.
 func next(waiting []waiter, now time.Time) int {
 	rank := func(w waiter) int {
 		switch {
@@ -181,7 +182,7 @@ func (p *Pacer) end(t *turn) {
 	p.call("")
 }
 
-// free is called with mu held.
+// free ends a turn. The caller holds mu.
 func (p *Pacer) free(t *turn) {
 	t.timer.Stop()
 	delete(p.turns, t)

@@ -34,7 +34,8 @@ const (
 	annotationHash   = "kubernetes.io/config.hash"
 )
 
-// Parse reads the manifest of a static pod. The pod's name is that of the manifest and of the node.
+// Parse reads the manifest of a static pod. The pod's name is made of the manifest's
+// and the node's.
 func Parse(raw []byte, path, node string, now time.Time) (*v1.Pod, error) {
 	pod := &v1.Pod{}
 	if err := yaml.UnmarshalStrict(raw, pod); err != nil {
@@ -77,7 +78,8 @@ func Parse(raw []byte, path, node string, now time.Time) (*v1.Pod, error) {
 	return pod, nil
 }
 
-// refersTo names objects of the API that a pod refers to. A static pod starts before there is any.
+// refersTo returns the objects of the API that a pod refers to. A static pod starts before any can
+// be read.
 func refersTo(pod *v1.Pod) string {
 	switch {
 	case pod.Spec.ServiceAccountName != "":
@@ -112,7 +114,7 @@ func refersTo(pod *v1.Pod) string {
 	return ""
 }
 
-// complete sets what the API server would set.
+// complete sets the API server's defaults.
 func complete(s *v1.PodSpec) {
 	orDefault(&s.RestartPolicy, v1.RestartPolicyAlways)
 	orDefault(&s.DNSPolicy, v1.DNSClusterFirst)

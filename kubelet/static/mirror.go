@@ -17,17 +17,17 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// IsMirror tells whether an object of the API server mirrors a static pod.
+// IsMirror reports whether an object of the API server mirrors a static pod.
 func IsMirror(pod *v1.Pod) bool {
 	_, ok := pod.Annotations[v1.MirrorPodAnnotationKey]
 	return ok
 }
 
-// isStatic tells whether a pod comes from a file.
+// isStatic reports whether a pod comes from a file.
 func isStatic(pod *v1.Pod) bool { return pod.Annotations[annotationSource] == "file" && !IsMirror(pod) }
 
-// FromAPI returns a pod of the API server so that it counts as one, whatever its annotations say:
-// what is allowed to a file of the node is not allowed to all who can create pods.
+// FromAPI returns a pod of the API server so that it counts as one, whatever its annotations say: a
+// manifest of the node may have rights that not all clients have who can create pods.
 func FromAPI(pod *v1.Pod) *v1.Pod {
 	if pod == nil || IsMirror(pod) || pod.Annotations[annotationSource] == "" {
 		return pod
@@ -37,25 +37,25 @@ func FromAPI(pod *v1.Pod) *v1.Pod {
 	return pod
 }
 
-// Status carries statuses to the API server. It is package status' Manager.
+// Status writes statuses to the API server. It is package status' Manager.
 type Status interface {
 	Set(pod *v1.Pod, status v1.PodStatus)
 	Finish(pod *v1.Pod)
 	Forget(uid types.UID)
 }
 
-// MirrorsConfig is what Mirrors needs.
+// MirrorsConfig configures Mirrors.
 type MirrorsConfig struct {
 	Client kubernetes.Interface
 	Node   func() *v1.Node // with its UID, once it is registered
 	Status Status
-	// Wake makes a pod tell its status again.
+	// Wake makes a pod report its status again.
 	Wake   func(uid types.UID)
 	Logger *slog.Logger
 }
 
-// Mirrors keeps one object at the API server for each static pod. It is also the pods' way to tell
-// their status: that of a static pod goes to its mirror. It is safe for concurrent use.
+// Mirrors keeps one object at the API server for each static pod. It also carries the pods'
+// statuses: that of a static pod goes to its mirror. It is safe for concurrent use.
 type Mirrors struct {
 	MirrorsConfig
 	wake chan struct{}
@@ -67,7 +67,7 @@ type Mirrors struct {
 	spent   map[types.UID]bool // mirrors of pods that are over, to be replaced
 }
 
-// NewMirrors returns Mirrors that keep nothing yet.
+// NewMirrors returns Mirrors without objects.
 func NewMirrors(config MirrorsConfig) *Mirrors {
 	return &Mirrors{MirrorsConfig: config, wake: make(chan struct{}, 1), mirrors: map[string]*v1.Pod{}, spent: map[types.UID]bool{}}
 }
@@ -81,7 +81,7 @@ func (m *Mirrors) poke() {
 	}
 }
 
-// want says which static pods there are.
+// want sets the desired static pods.
 func (m *Mirrors) want(pods map[string]*v1.Pod) {
 	m.mu.Lock()
 	m.wanted = map[string]*v1.Pod{}
@@ -90,13 +90,13 @@ func (m *Mirrors) want(pods map[string]*v1.Pod) {
 	m.poke()
 }
 
-// None tells that the node has no static pods: mirrors of earlier ones are to go.
+// None reports that the node has no static pods, so that mirrors of earlier ones go.
 func (m *Mirrors) None() { m.want(nil) }
 
-// adopt gives a static pod the status that its mirror has, if that is of the same file: containers
-// are counted on over restarts of the kubelet. A pod that was ended, or never taken, starts anew
-// with a new mirror: what is over stays over for clients. One that ran to its end has nothing more
-// to do.
+// adopt gives a static pod the status of its mirror, if that is of the same manifest: restart
+// counts go on over restarts of the kubelet. A pod that was ended, or never admitted, starts anew
+// with a new mirror, because clients take a finished pod for final. One whose containers all ended
+// by themselves stays finished.
 func (m *Mirrors) adopt(pod *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -112,8 +112,8 @@ func (m *Mirrors) adopt(pod *v1.Pod) {
 	pod.CreationTimestamp = mirror.CreationTimestamp
 }
 
-// ranOut tells whether all containers of a pod have ended by themselves, and none is to start
-// again.
+// ranOut reports whether all containers of a pod have ended by themselves, and none
+// must start again.
 func ranOut(pod *v1.Pod, s *v1.PodStatus) bool {
 	disrupted := slices.ContainsFunc(s.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue
@@ -131,7 +131,7 @@ func (m *Mirrors) renew(pod *v1.Pod) {
 	}
 }
 
-// shows tells whether a mirror is that of a pod. m.mu is held.
+// shows reports whether a mirror is that of a pod. m.mu is held.
 func (m *Mirrors) shows(mirror, pod *v1.Pod) bool {
 	return reflects(mirror, pod) && !m.spent[mirror.UID]
 }
@@ -140,7 +140,7 @@ func reflects(mirror, pod *v1.Pod) bool {
 	return mirror.Annotations[v1.MirrorPodAnnotationKey] == pod.Annotations[annotationHash]
 }
 
-// Synced tells that Observe was called with all mirrors of this node.
+// Synced reports that Observe was called with all mirrors of this node.
 func (m *Mirrors) Synced() {
 	m.mu.Lock()
 	m.synced = true
@@ -148,7 +148,7 @@ func (m *Mirrors) Synced() {
 	m.poke()
 }
 
-// Observe takes what the API server has; gone when it has it no longer.
+// Observe takes the API server's object; gone is set when it was deleted.
 func (m *Mirrors) Observe(mirror *v1.Pod, gone bool) {
 	m.mu.Lock()
 	if have := m.mirrors[key(mirror)]; gone && (have == nil || have.UID == mirror.UID) {
@@ -169,7 +169,7 @@ func (m *Mirrors) Observe(mirror *v1.Pod, gone bool) {
 	m.poke()
 }
 
-// Set tells a pod's status.
+// Set passes a pod's status on.
 func (m *Mirrors) Set(pod *v1.Pod, status v1.PodStatus) {
 	if !isStatic(pod) {
 		m.Status.Set(pod, status)
@@ -181,7 +181,7 @@ func (m *Mirrors) Set(pod *v1.Pod, status v1.PodStatus) {
 	}
 }
 
-// Finish gives the object of a pod up. That of a static pod goes with its file.
+// Finish gives up the object of a pod. That of a static pod goes with its file.
 func (m *Mirrors) Finish(pod *v1.Pod) {
 	if !isStatic(pod) {
 		m.Status.Finish(pod)
@@ -201,7 +201,7 @@ func (m *Mirrors) of(pod *v1.Pod) *v1.Pod {
 	return nil
 }
 
-// retryMirrors is the pause between tries to put mirrors right.
+// retryMirrors is the pause after a failed round.
 const retryMirrors = 5 * time.Second
 
 // Run keeps the mirrors until ctx ends.
@@ -223,7 +223,7 @@ func (m *Mirrors) Run(ctx context.Context) error {
 	}
 }
 
-// sync makes one round. What it changes comes back by Observe.
+// sync makes one round. Its changes come back by Observe.
 func (m *Mirrors) sync(ctx context.Context) error {
 	m.mu.Lock()
 	if !m.synced || m.wanted == nil {
@@ -232,7 +232,7 @@ func (m *Mirrors) sync(ctx context.Context) error {
 	}
 	missing, surplus := m.plan()
 	m.mu.Unlock()
-	var errs []error // one that cannot be had keeps no other from it
+	var errs []error // a failure for one mirror does not affect the others
 	for _, mirror := range surplus {
 		now := int64(0)
 		err := m.Client.CoreV1().Pods(mirror.Namespace).Delete(ctx, mirror.Name, metav1.DeleteOptions{
@@ -250,7 +250,7 @@ func (m *Mirrors) sync(ctx context.Context) error {
 	}
 	for _, pod := range missing {
 		_, err := m.Client.CoreV1().Pods(pod.Namespace).Create(ctx, mirrorOf(pod, node), metav1.CreateOptions{})
-		// Another one of that name comes by Observe if it is of this node.
+		// Observe brings the existing object if it is of this node.
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			errs = append(errs, fmt.Errorf("create mirror pod %s: %w", key(pod), err))
 		}
@@ -258,7 +258,7 @@ func (m *Mirrors) sync(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// plan says which mirrors are missing and which are to go. m.mu is held.
+// plan returns the missing mirrors and those that must go. m.mu is held.
 func (m *Mirrors) plan() (missing, surplus []*v1.Pod) {
 	for name, mirror := range m.mirrors {
 		if pod := m.wanted[name]; pod == nil || !m.shows(mirror, pod) || mirror.DeletionTimestamp != nil {

@@ -22,27 +22,27 @@ import (
 type Pods interface {
 	Update(pod *v1.Pod)
 	Remove(pod *v1.Pod)
-	// Has tells whether something of a pod is left.
+	// Has reports whether anything of a pod is left.
 	Has(uid types.UID) bool
 }
 
-// SourceConfig is what a Source needs.
+// SourceConfig configures a Source.
 type SourceConfig struct {
 	Dir      string // of manifests; files whose names begin with a dot are none
 	NodeName string
-	Every    time.Duration // how often to read all though nothing was noticed; 20 s when 0
+	Every    time.Duration // the interval of full reads without events; 20 s when 0
 	Pods     Pods
 	Mirrors  *Mirrors
 	Logger   *slog.Logger
 	Now      func() time.Time // time.Now when nil
 }
 
-// Source makes the node run what is in a directory.
+// Source makes the node run the manifests of a directory.
 type Source struct {
 	SourceConfig
 	once    chan struct{}      // closed once the manifests have been read
 	running map[string]*v1.Pod // by namespace/name; Run's goroutine alone touches these
-	ending  map[string]bool    // those of running that were told to end
+	ending  map[string]bool    // those of running whose end was requested
 	told    map[string]string  // the mistake of a file that was last logged
 }
 
@@ -57,11 +57,11 @@ func NewSource(config SourceConfig) *Source {
 	return &Source{SourceConfig: config, once: make(chan struct{}), running: map[string]*v1.Pod{}, ending: map[string]bool{}, told: map[string]string{}}
 }
 
-// Known is closed once Pods have been told of all manifests.
+// Known is closed once Pods has all manifests.
 func (s *Source) Known() <-chan struct{} { return s.once }
 
-// A burst of changes is read once, when it is over; a pod that must end first is asked for again
-// soon.
+// A burst of changes is read once, when it is over; a pod that must end first is
+// checked again soon.
 const (
 	settle     = 100 * time.Millisecond
 	retrySoon  = time.Second
@@ -95,7 +95,7 @@ func (s *Source) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		if !watched {
-			watched = watcher.Add(s.Dir) == nil // a directory that is made later is found by looking
+			watched = watcher.Add(s.Dir) == nil // a directory that is made later is found at the next read
 		}
 		if s.sync() {
 			timer.Reset(s.Every)
@@ -105,7 +105,7 @@ func (s *Source) Run(ctx context.Context) error {
 	}
 }
 
-// sync makes what runs be what the files say. It is false when it must be called again soon.
+// sync makes the running pods match the manifests. It is false when it must be called again soon.
 func (s *Source) sync() bool {
 	wanted, err := s.read()
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *Source) sync() bool {
 			s.Pods.Remove(pod)
 		}
 		switch {
-		case !s.Pods.Has(pod.UID): // it has ended, or was ended by others: if it is wanted it starts anew
+		case !s.Pods.Has(pod.UID): // it has ended, here or for another reason: a wanted one starts anew
 			delete(s.running, name)
 			if s.ending[name] {
 				delete(s.ending, name)
@@ -149,8 +149,8 @@ func (s *Source) sync() bool {
 	return done
 }
 
-// read returns the pods of all files, by namespace/name. A file with a mistake keeps the pod that
-// runs from it from nothing: the pod ends, as its manifest is gone.
+// read returns the pods of all files, by namespace/name. A file with a mistake counts as missing:
+// its pod ends.
 func (s *Source) read() (map[string]*v1.Pod, error) {
 	entries, err := os.ReadDir(s.Dir)
 	if errors.Is(err, fs.ErrNotExist) {

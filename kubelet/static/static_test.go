@@ -59,7 +59,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A pod of the API server is none of a file, whatever it says.
+// A pod of the API server never counts as a manifest's, whatever its annotations.
 func TestFromAPI(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotationSource: "file"}}}
 	if got := FromAPI(pod); isStatic(got) || pod.Annotations[annotationSource] != "file" {
@@ -67,7 +67,7 @@ func TestFromAPI(t *testing.T) {
 	}
 }
 
-// host is what runs pods: they end after a while.
+// host runs pods: they end after a while.
 type host struct {
 	mu    sync.Mutex
 	pods  map[types.UID]*v1.Pod
@@ -124,7 +124,7 @@ func TestSourceAndMirrors(t *testing.T) {
 		Node: func() *v1.Node { return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid"}} }})
 	s := NewSource(SourceConfig{Dir: dir, NodeName: "n1", Pods: h, Mirrors: m, Logger: slog.New(slog.DiscardHandler)})
 	ctx := context.Background()
-	round := func() { // what Run does, and what the informer tells of it
+	round := func() { // a round of Run and the informer's events of it
 		t.Helper()
 		s.sync()
 		for range 2 {
@@ -139,7 +139,7 @@ func TestSourceAndMirrors(t *testing.T) {
 				m.Observe(old, true)
 			}
 			for i := range list.Items {
-				if list.Items[i].UID == "" { // the API in memory gives none
+				if list.Items[i].UID == "" { // the API in memory assigns none
 					list.Items[i].UID = "mirror"
 				}
 				m.Observe(&list.Items[i], false)
@@ -161,7 +161,7 @@ func TestSourceAndMirrors(t *testing.T) {
 	if told.set["mirror"] != v1.PodRunning {
 		t.Errorf("told: %v", told.set)
 	}
-	// Somebody deletes the mirror: the pod stays and the mirror comes back.
+	// A client deletes the mirror: the pod stays and the mirror comes back.
 	if err := client.CoreV1().Pods("kube-system").Delete(ctx, "web-n1", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestSourceAndMirrors(t *testing.T) {
 	}
 }
 
-// Mirrors that nobody wants any more go, also those of an earlier process.
+// Mirrors without a static pod go, also those of an earlier process.
 func TestOldMirrorsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "old-n1", Namespace: "default", UID: "u", Annotations: map[string]string{v1.MirrorPodAnnotationKey: "x"}}}
@@ -219,7 +219,7 @@ func TestOldMirrorsGo(t *testing.T) {
 	})
 }
 
-// sourceOf is a source of one manifest, and what it works with.
+// sourceOf returns a source of one manifest, and its world.
 func sourceOf(t *testing.T, client *fake.Clientset) (s *Source, h *host, write func(), remove func()) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "web.yaml")
@@ -269,7 +269,7 @@ func TestManifestComesBack(t *testing.T) {
 	if _, surplus := s.Mirrors.plan(); len(surplus) != 1 || s.Mirrors.of(h.pods[uid]) != nil {
 		t.Errorf("the mirror of the pod that has ended stays: surplus %v", surplus)
 	}
-	// Somebody else has ended it, such as a kubelet that took it for a pod nobody wants.
+	// The kubelet has ended it for another reason, such as taking it for an orphan.
 	h.mu.Lock()
 	delete(h.pods, uid)
 	h.mu.Unlock()
@@ -279,7 +279,7 @@ func TestManifestComesBack(t *testing.T) {
 	}
 }
 
-// TestManifestsAreRead: it is told when all static pods are known.
+// TestManifestsAreRead: Known is closed when all static pods are known.
 func TestManifestsAreRead(t *testing.T) {
 	s, h, write, _ := sourceOf(t, fake.NewClientset())
 	select {
@@ -304,8 +304,8 @@ func TestManifestsAreRead(t *testing.T) {
 	}
 }
 
-// TestWhatAPodHadBeen: after a restart of the kubelet a pod goes on with its mirror's status,
-// unless it was ended or refused: it is tried anew.
+// TestWhatAPodHadBeen: after a restart of the kubelet a pod goes on with its mirror's status. One
+// that was ended or refused starts anew.
 func TestWhatAPodHadBeen(t *testing.T) {
 	ended := v1.ContainerStatus{Name: "c", RestartCount: 3, ContainerID: "x://1", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}}
 	for _, c := range []struct {
@@ -336,7 +336,7 @@ func TestWhatAPodHadBeen(t *testing.T) {
 	}
 }
 
-// TestOneBadMirror: a namespace that is missing keeps no other pod from its mirror.
+// TestOneBadMirror: a missing namespace keeps no other pod from its mirror.
 func TestOneBadMirror(t *testing.T) {
 	client := fake.NewClientset()
 	client.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {

@@ -1,8 +1,8 @@
-// Package status writes what the kubelet finds out about pods to the API server.
+// Package status writes the kubelet's findings about pods to the API server.
 //
-// It owns the pods' status subresource and the last step of a deletion. Only differences are sent,
-// as patches against the newest status that the API server is known to have; nothing is sent when
-// nothing differs. Failures are tried again with growing pauses for as long as the pod exists.
+// It owns the pods' status subresource and the last step of a deletion. It sends only differences,
+// as patches against the newest status that the API server is known to have. Failures are tried
+// again with growing pauses for as long as the pod exists.
 package status
 
 import (
@@ -35,7 +35,7 @@ const (
 // parallel is how many writes are under way at a time. Those of one pod never overlap.
 const parallel = 4
 
-// Manager carries statuses to the API server. It is safe for concurrent use.
+// Manager writes statuses to the API server. It is safe for concurrent use.
 type Manager struct {
 	client kubernetes.Interface
 	log    *slog.Logger
@@ -157,7 +157,7 @@ func (m *Manager) write(ctx context.Context, uid types.UID) error {
 		written, err := m.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 		switch {
 		case apierrors.IsNotFound(err), (apierrors.IsConflict(err) || apierrors.IsInvalid(err)) && m.replaced(ctx, pod):
-			return nil // it is gone; the informer will say so
+			return nil // it is gone; the informer will report that
 		case err != nil:
 			return fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
@@ -179,15 +179,14 @@ func (m *Manager) write(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// replaced tells whether another pod has the pod's name by now.
+// replaced reports whether another pod has the pod's name by now.
 func (m *Manager) replaced(ctx context.Context, pod *v1.Pod) bool {
 	current, err := m.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 	return apierrors.IsNotFound(err) || (err == nil && current.UID != pod.UID)
 }
 
-// difference is the patch that makes the pod's status be status, or nil. It names the pod's UID, so
-// that it cannot hit a later pod of the same name. Conditions that are not the node's to decide
-// stay.
+// difference returns the patch from the pod's status to status, or nil. It names the pod's UID, so
+// that it cannot hit a later pod of the same name. Conditions that the node does not decide stay.
 func difference(pod *v1.Pod, status *v1.PodStatus) ([]byte, error) {
 	wanted := *status
 	wanted.Conditions = merged(pod.Status.Conditions, status.Conditions)
@@ -214,8 +213,8 @@ func difference(pod *v1.Pod, status *v1.PodStatus) ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// merged takes the node's conditions from own and all others from theirs, in the order of theirs.
-// What the node decides and does not say any more is gone.
+// merged takes the node's conditions from own and all others from theirs, in the order of theirs. A
+// condition of the node that own lacks is dropped.
 func merged(theirs, own []v1.PodCondition) []v1.PodCondition {
 	var list []v1.PodCondition
 	at := map[v1.PodConditionType]int{}

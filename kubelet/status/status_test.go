@@ -28,7 +28,7 @@ func TestDifference(t *testing.T) {
 	p.Status.Phase = v1.PodPending
 	p.Status.Conditions = []v1.PodCondition{{Type: "example.com/gate", Status: v1.ConditionTrue}, {Type: v1.PodReady, Status: v1.ConditionFalse}}
 	same := p.Status.DeepCopy()
-	same.Conditions = same.Conditions[1:] // that of somebody else is not for the kubelet to tell
+	same.Conditions = same.Conditions[1:] // another writer's condition is not the kubelet's to report
 	if patch, err := difference(p, same); err != nil || patch != nil {
 		t.Errorf("patch %s %v, want none", patch, err)
 	}
@@ -96,8 +96,8 @@ func TestStatusIsTriedUntilItIsWritten(t *testing.T) {
 	})
 }
 
-// TestReplacedPod: the status of a pod whose name another one has by now is not for the API server,
-// which says that the UID of an object cannot change.
+// TestReplacedPod: no status is written for a pod whose name another one has by now: the API server
+// would refuse the change of a UID.
 func TestReplacedPod(t *testing.T) {
 	inBubble(t, func(client *fake.Clientset, m *Manager) {
 		var tries atomic.Int32

@@ -20,7 +20,7 @@ import (
 	"github.com/barque/barque/kubelet/usage"
 )
 
-// containerd answers as containerd 2.4.2 does, and counts what that costs. It has as many pods as
+// containerd answers as containerd 2.4.2 does, and counts the cost of that. It has as many pods as
 // have begun: each with a sandbox, some without a container.
 type containerd struct {
 	runtimeapi.UnimplementedRuntimeServiceServer

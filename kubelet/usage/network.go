@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Interface counts what a network interface has received and sent.
+// Interface has the counters of a network interface.
 type Interface struct {
 	Name     string
 	At       time.Time
@@ -22,7 +22,7 @@ type Traffic struct{ Bytes, Packets, Errors, Dropped uint64 }
 // Host reads the interfaces of this process' network namespace.
 func Host(at time.Time) ([]Interface, error) { return interfacesOf(os.Getpid(), at) }
 
-// ownNetwork tells whether a process is in the network namespace of this one.
+// ownNetwork reports whether a process is in the network namespace of this one.
 func ownNetwork(pid int) bool {
 	own, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {

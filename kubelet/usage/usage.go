@@ -63,11 +63,11 @@ type Container struct {
 	Layer    *Layer // nil when it is not measured yet
 }
 
-// Figures are the ones of a control group.
+// Figures are the figures of a control group.
 type Figures struct {
 	At time.Time // when they were read; zero without figures
 	cgroups.Stats
-	// CPURate is the CPU time in a second, since the measurement before; nil at the first one.
+	// CPURate is the CPU time per second since the last measurement; nil at the first one.
 	CPURate *time.Duration
 }
 
@@ -88,17 +88,17 @@ type Meter struct {
 
 	layersMu sync.Mutex
 	layers   map[string]*Layer // by container
-	asked    time.Time         // when they were; zero before
-	asking   *question         // nil while nobody asks
+	asked    time.Time         // when they were measured; zero before
+	asking   *question         // nil while none is under way
 }
 
-// question is one under way to the runtime. Callers share its answer.
+// question is a running call of the runtime. Callers share its answer.
 type question struct {
 	done chan struct{}
 	err  error // set before done is closed
 }
 
-// New returns a meter that has measured nothing. A nil now is time.Now.
+// New returns a meter without figures. A nil now is time.Now.
 func New(runtime Runtime, groups Groups, now func() time.Time) *Meter {
 	if now == nil {
 		now = time.Now
@@ -106,8 +106,7 @@ func New(runtime Runtime, groups Groups, now func() time.Time) *Meter {
 	return &Meter{runtime: runtime, groups: groups, now: now, rates: map[string]rate{}}
 }
 
-// Pods measures all pods that have a sandbox, once each. Containers that have ended are in the list
-// without figures.
+// Pods measures all pods with a sandbox, once each. Ended containers are listed without figures.
 func (m *Meter) Pods(ctx context.Context) ([]*Pod, error) {
 	boxes, err := m.runtime.ListPodSandboxes(ctx, nil)
 	if err != nil {
@@ -158,7 +157,7 @@ func (m *Meter) measure(pods []*Pod) error {
 	var errs []error
 	for _, pod := range pods {
 		if pod.Group == "" {
-			continue // it has ended, or begins
+			continue // it has ended, or is starting
 		}
 		errs = append(errs, m.read(pod.Group, &pod.Figures, earlier))
 		for i := range pod.Containers {
@@ -170,8 +169,8 @@ func (m *Meter) measure(pods []*Pod) error {
 	return errors.Join(errs...)
 }
 
-// prefixes are those of the names of groups below a pod's, of containerd and of CRI-O. An ID
-// follows.
+// prefixes are the beginnings of group names below a pod's, of containerd and of CRI-O.
+// An ID follows.
 var prefixes = []string{"", "crio-"}
 
 func (m *Meter) readContainer(pod *Pod, c *Container, earlier map[string]rate) error {
@@ -204,15 +203,15 @@ func (m *Meter) read(group string, f *Figures, earlier map[string]rate) error {
 	return nil
 }
 
-// rate is the speed at which a group uses CPU time, between two measurements.
+// rate is a group's speed of using CPU time, between two measurements.
 type rate struct {
 	at       time.Time
 	total    time.Duration
 	inSecond *time.Duration
 }
 
-// shortest is the least time between two measurements that make a rate. Several clients may ask at
-// about the same time.
+// shortest is the least time between two measurements that make a rate. Several clients may measure
+// at about the same time.
 const shortest = time.Second
 
 func (r rate) next(at time.Time, total time.Duration) rate {
@@ -227,9 +226,9 @@ func (r rate) next(at time.Time, total time.Duration) rate {
 	return rate{at: at, total: total, inSecond: &inSecond}
 }
 
-// AddLayers adds the space of writable layers, no older than allowed. The runtime measures layers
-// from time to time and answers from memory, but measures all else of a container then. When ctx
-// ends before the answer, the figures are the earlier ones; the answer is for later callers.
+// AddLayers adds the sizes of writable layers, no older than allowed. The runtime measures layers
+// at intervals and answers from memory, but measures all else of a container then. When ctx ends
+// before the answer, the figures are the earlier ones; the answer is for later callers.
 func (m *Meter) AddLayers(ctx context.Context, pods []*Pod, allowed time.Duration) error {
 	layers, err := m.layersOf(ctx, allowed)
 	for _, pod := range pods {

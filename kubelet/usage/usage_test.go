@@ -23,7 +23,7 @@ type node struct {
 	containers []*runtimeapi.Container
 	layers     []*runtimeapi.ContainerStats
 	err        error
-	slow       chan struct{} // layers are not told before it is closed
+	slow       chan struct{} // layers are not measured before it is closed
 	asked      int           // for layers
 
 	groups map[types.UID]string
@@ -105,7 +105,7 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// TestRates: a rate is that since the measurement before. Two that come together share one.
+// TestRates: a rate covers the time since the last measurement. Two that come together share one.
 func TestRates(t *testing.T) {
 	n := &node{boxes: []*runtimeapi.PodSandbox{sandbox("b", "u", runtimeapi.PodSandboxState_SANDBOX_READY)},
 		groups: map[types.UID]string{"u": "/u"}, stats: map[string]cgroups.Stats{}}

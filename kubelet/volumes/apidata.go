@@ -11,7 +11,7 @@ import (
 	"github.com/barque/barque/kubelet/volumes/nested"
 )
 
-// apiData is what plugins have in common whose files are made of API data.
+// apiData is the common part of plugins whose files are made of API data.
 type apiData struct {
 	objects      Objects
 	tokens       Tokens

@@ -31,7 +31,7 @@ const (
 
 // replace makes dir show exactly payload. A reader sees the old files or the new ones, never a mix;
 // when nothing differs nothing is touched. A crash at any point leaves the old or the new version,
-// and the next call removes what is left over.
+// and the next call removes the remains.
 //
 //	dir/config     -> ..data/config
 //	dir/..data     -> ..version_123
@@ -109,7 +109,7 @@ func writeVersion(dir string, payload Payload, group *int64) error {
 	return nil
 }
 
-// shows tells whether the version in dir is payload.
+// shows reports whether the version in dir is payload.
 func shows(dir string, payload Payload) (bool, error) {
 	seen := 0
 	same := true
@@ -177,7 +177,7 @@ func linkNames(dir string, payload Payload) error {
 	return nil
 }
 
-// dropOthers removes versions that nothing shows any more.
+// dropOthers removes versions that are not current.
 func dropOthers(dir, current string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A file system of the kind btrfs keeps a subvolume at a size by its quota group, where quotas are
-// enabled. These are the calls that this takes, of linux/btrfs.h and linux/btrfs_tree.h. All go
-// through a directory of the file system.
+// btrfs enforces the size of a subvolume by its quota group, where quotas are enabled. These are
+// the calls for that, of linux/btrfs.h and linux/btrfs_tree.h. All go through a directory of the
+// file system.
 
 const (
 	btrfsSubvolumeCreate = 0x5000940e // BTRFS_IOC_SUBVOL_CREATE
@@ -67,7 +67,8 @@ func btrfsItem(dir *os.File, kind uint32, id uint64) ([]byte, error) {
 	return search.found[header : header+length], nil
 }
 
-// btrfsQuotas tells whether a directory is on a file system that keeps subvolumes at their sizes.
+// btrfsQuotas reports whether a directory is on a file system that enforces the
+// sizes of subvolumes.
 func btrfsQuotas(dir *os.File) (bool, error) {
 	var stat unix.Statfs_t
 	if err := unix.Fstatfs(int(dir.Fd()), &stat); err != nil {
@@ -99,7 +100,7 @@ func btrfsMake(parent *os.File, name string) error {
 	return nil
 }
 
-// btrfsID is the number of the subvolume whose root a directory is; 0 when it is none.
+// btrfsID returns the number of the subvolume whose root a directory is; 0 when it is none.
 func btrfsID(dir *os.File) (uint64, error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &stat); err != nil {
@@ -119,7 +120,7 @@ func btrfsID(dir *os.File) (uint64, error) {
 	return lookup.tree, nil
 }
 
-// btrfsLimit bounds what a subvolume holds.
+// btrfsLimit bounds the size of a subvolume.
 func btrfsLimit(dir *os.File, id uint64, bytes int64) error {
 	var limit struct {
 		group                                                                     uint64
@@ -132,8 +133,8 @@ func btrfsLimit(dir *os.File, id uint64, bytes int64) error {
 	return nil
 }
 
-// btrfsForget removes the quota group that a deleted subvolume has left. Newer kernels have done so
-// themselves; one that is not done with the subvolume keeps the group, which does no harm.
+// btrfsForget removes the quota group of a deleted subvolume. Newer kernels do so themselves; a
+// kernel that is not done with the subvolume keeps the group, which does no harm.
 func btrfsForget(dir *os.File, id uint64) error {
 	var argument struct{ create, group uint64 }
 	argument.group = id
@@ -144,7 +145,7 @@ func btrfsForget(dir *os.File, id uint64) error {
 	return &os.PathError{Op: "remove the quota group of a subvolume", Path: dir.Name(), Err: err}
 }
 
-// btrfsUse tells how much a subvolume holds, and how much it may hold: 0 for any amount.
+// btrfsUse returns the size of a subvolume and its limit: 0 for none.
 func btrfsUse(dir *os.File, id uint64) (used, limit uint64, err error) {
 	info, err := btrfsItem(dir, btrfsQuotaInfo, id)
 	if err != nil {

@@ -42,7 +42,7 @@ func btrfs(t *testing.T) string {
 	return disk
 }
 
-// fill writes until a file has so many bytes, and returns what it has when nothing more fits.
+// fill writes until a file has so many bytes, and returns its size when nothing more fits.
 func fill(t *testing.T, path string, bytes int) (int64, error) {
 	t.Helper()
 	f, err := os.Create(path)
@@ -66,7 +66,7 @@ func fill(t *testing.T, path string, bytes int) (int64, error) {
 	return int64(bytes), f.Sync()
 }
 
-// TestSizesOnBtrfs: with quotas a local volume holds what its size is, also after it has grown;
+// TestSizesOnBtrfs: with quotas a local volume is limited to its size, also after it has grown;
 // without, sizes are numbers.
 func TestSizesOnBtrfs(t *testing.T) {
 	disk := btrfs(t)
@@ -125,7 +125,7 @@ func TestSizesOnBtrfs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(unix.Syncfs(int(whole.Fd())), whole.Close()); err != nil { // what is only in the log does not count yet
+	if err := errors.Join(unix.Syncfs(int(whole.Fd())), whole.Close()); err != nil { // data that is only in the log does not count yet
 		t.Fatal(err)
 	}
 	u, err := local.usage(t.Context(), pv)

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// certificate is how far one source of a volume has come.
+// certificate is the state of one source of a volume.
 //
 //	nothing ──ask──▶ asked ──issued──▶ issued ──time to refresh, ask──▶ issued and asked
 //	   ▲               │ │                ▲                                 │ │
@@ -32,22 +32,21 @@ type certificate struct {
 type issuedCertificate struct {
 	key, chain []byte // PEM
 	refreshAt  time.Time
-	overdueAt  time.Time // zero once it was told
-	endsAt     time.Time // zero once it was told
+	overdueAt  time.Time // zero once it was reported
+	endsAt     time.Time // zero once it was reported
 }
 
 type certificateRequest struct {
 	name      string
 	key       []byte
 	at        time.Time
-	abandonAt time.Time // when it is gone if it is not shown
+	abandonAt time.Time // a request that is not shown is given up then
 }
 
 // warning is an event of a pod.
 type warning struct{ reason, message string }
 
-// observe takes what the API server shows of the request, nil for nothing. later is by how much a
-// refresh is put off.
+// observe takes the API server's object of the request, or nil. later is the delay of a refresh.
 func (c *certificate) observe(found *certificatesv1.PodCertificateRequest, now time.Time, later time.Duration) []warning {
 	var told []warning
 	if c.asked != nil {
@@ -76,7 +75,7 @@ func (c *certificate) observe(found *certificatesv1.PodCertificateRequest, now t
 	return told
 }
 
-// answer takes what the signer has said, if it has.
+// answer takes the signer's answer, if there is one.
 func (c *certificate) answer(r *certificatesv1.PodCertificateRequest, later time.Duration) *warning {
 	name := r.Namespace + "/" + r.Name
 	for _, condition := range r.Status.Conditions {
@@ -116,12 +115,12 @@ func (c *certificate) take(r *certificatesv1.PodCertificateRequest, later time.D
 	c.asked = nil
 }
 
-// toBeAsked tells whether a certificate is to be asked for.
+// toBeAsked reports whether a certificate must be requested.
 func (c *certificate) toBeAsked(now time.Time) bool {
 	return c.refusal == nil && c.asked == nil && (c.issued == nil || !now.Before(c.issued.refreshAt))
 }
 
-// next is when something is to be done though nobody has answered; zero for never.
+// next returns when the next step is due without an answer; zero for never.
 func (c *certificate) next() time.Time {
 	var at time.Time
 	switch {
@@ -145,8 +144,8 @@ func cleanChain(chain string) []byte {
 	return out
 }
 
-// generateKey makes a key, PKCS#8 in PEM, and the proof that whoever asks has it: a PKCS#10 request
-// that says nothing else.
+// generateKey makes a key, PKCS#8 in PEM, and the proof of its possession: a PKCS#10 request
+// without other content.
 func generateKey(kind string) (key, proof []byte, err error) {
 	var signer crypto.Signer
 	switch kind {

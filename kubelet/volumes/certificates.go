@@ -25,32 +25,32 @@ import (
 type Certificates interface {
 	// Get returns the key and the certificate chain, PEM, of the index-th source of a pod's volume,
 	// and when to ask again. The same ones are returned until there are new ones. While there are
-	// none yet the error is ErrNotIssued, after a while; the pod is told when there are.
+	// none yet the error is ErrNotIssued, after a while; the pod is woken when there are.
 	Get(ctx context.Context, pod *v1.Pod, volume string, index int, source *v1.PodCertificateProjection) (key, chain []byte, again time.Time, err error)
-	// Forget drops what was kept for a pod.
+	// Forget drops the certificates of a pod.
 	Forget(uid types.UID)
 }
 
-// ErrNotIssued is returned while a certificate was asked for and its signer has not answered.
+// ErrNotIssued is returned while a request waits for its signer.
 var ErrNotIssued = errors.New("credential bundle is not issued yet")
 
 const (
 	// answerPatience is how long a pod waits for a signer before it tries again later.
 	answerPatience = 10 * time.Second
-	// abandonAfter is for how long a request that the API server does not show is believed to be
-	// there.
+	// abandonAfter is for how long a request counts that the API server does not show.
 	abandonAfter = 10 * time.Minute
-	// lookAgain is the pause between looks at a request that nobody answers.
+	// lookAgain is the pause between looks at a request without an answer.
 	lookAgain = time.Minute
-	// overdueAfter is how long after the time for it a refresh is late.
+	// overdueAfter is the delay after which a refresh is late.
 	overdueAfter = 10 * time.Minute
-	// spread is by how much refreshes of pods that were started together are drawn apart.
+	// spread bounds the random delay of a refresh, so that pods that were started together do not
+	// refresh together.
 	spread = 5 * time.Minute
 	// refreshRetry is the pause between tries to ask for a refresh.
 	refreshRetry = time.Minute
 )
 
-// CertificatesConfig is what RequestedCertificates needs.
+// CertificatesConfig configures RequestedCertificates.
 type CertificatesConfig struct {
 	Client   kubernetes.Interface
 	NodeName string
@@ -61,9 +61,9 @@ type CertificatesConfig struct {
 	Logger *slog.Logger
 }
 
-// RequestedCertificates gets certificates from signers by PodCertificateRequests. Keys are made
-// here, and are in memory and in the pods' volumes only: after a restart of the kubelet all are
-// asked for anew.
+// RequestedCertificates gets certificates from signers by PodCertificateRequests. It makes the
+// keys, which are in memory and in the pods' volumes only: after a restart of the kubelet all
+// certificates are requested anew.
 type RequestedCertificates struct {
 	config   CertificatesConfig
 	requests *demand
@@ -121,8 +121,8 @@ func (c *RequestedCertificates) tell(obj any) {
 	c.config.Changed(r.Spec.PodUID)
 }
 
-// Get implements Certificates. A certificate that cannot be refreshed is used on; a signer that
-// refuses is not asked again.
+// Get implements Certificates. A certificate that cannot be refreshed stays in use; after a refusal
+// there is no further request.
 func (c *RequestedCertificates) Get(ctx context.Context, pod *v1.Pod, volume string, index int, source *v1.PodCertificateProjection) (key, chain []byte, again time.Time, err error) {
 	known, err := c.requests.need(ctx, pod)
 	if err != nil {
@@ -139,7 +139,7 @@ func (c *RequestedCertificates) Get(ctx context.Context, pod *v1.Pod, volume str
 		default:
 			c.config.Logger.Warn("cannot ask for a new certificate of a pod; trying again",
 				"pod", pod.Namespace+"/"+pod.Name, "volume", volume, "source", strconv.Itoa(index), "error", err)
-			again = time.Now().Add(refreshRetry) // what was due is in the past
+			again = time.Now().Add(refreshRetry) // the step that was due is in the past
 		}
 	}
 	if have.issued == nil && have.asked != nil {
@@ -154,7 +154,7 @@ func (c *RequestedCertificates) Get(ctx context.Context, pod *v1.Pod, volume str
 	return have.issued.key, have.issued.chain, again, nil
 }
 
-// of returns what is kept under a key. It belongs to the pod's own goroutine.
+// of returns the certificate under a key. It belongs to the pod's own goroutine.
 func (c *RequestedCertificates) of(key certificateKey) *certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -166,7 +166,7 @@ func (c *RequestedCertificates) of(key certificateKey) *certificate {
 	return have
 }
 
-// observe looks at what became of a request, and tells of it. It returns when to look again.
+// observe looks at a request and records events of its changes. It returns when to look again.
 func (c *RequestedCertificates) observe(pod *v1.Pod, have *certificate, known *lister) time.Time {
 	var found *certificatesv1.PodCertificateRequest
 	if have.asked != nil {
@@ -181,7 +181,7 @@ func (c *RequestedCertificates) observe(pod *v1.Pod, have *certificate, known *l
 	return have.next()
 }
 
-// await waits until a first certificate is issued or refused, or for as long as patience lasts.
+// await waits until a first certificate is issued or refused, or until answerPatience is over.
 func (c *RequestedCertificates) await(ctx context.Context, pod *v1.Pod, have *certificate, known *lister) time.Time {
 	patience := time.NewTimer(time.Until(have.asked.at.Add(answerPatience)))
 	defer patience.Stop()
@@ -203,7 +203,7 @@ func (c *RequestedCertificates) await(ctx context.Context, pod *v1.Pod, have *ce
 	}
 }
 
-// ask makes a key and asks the signer for its certificate.
+// ask makes a key and requests its certificate from the signer.
 func (c *RequestedCertificates) ask(ctx context.Context, pod *v1.Pod, source *v1.PodCertificateProjection, have *certificate) error {
 	account, err := c.config.Client.CoreV1().ServiceAccounts(pod.Namespace).Get(ctx, pod.Spec.ServiceAccountName, metav1.GetOptions{})
 	if err != nil {

@@ -29,7 +29,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// signerWorld is an API with a signer whose moods the test sets.
+// signerWorld is an API with a signer that the test controls.
 type signerWorld struct {
 	t      *testing.T
 	client *fake.Clientset
@@ -39,7 +39,7 @@ type signerWorld struct {
 	mu     sync.Mutex
 	made   []*certificatesv1.PodCertificateRequest
 	events []string
-	down   bool // the API takes no requests
+	down   bool // the API refuses requests
 }
 
 func newSignerWorld(t *testing.T) *signerWorld {
@@ -130,8 +130,8 @@ func ed25519Source() *v1.PodCertificateProjection {
 		MaxExpirationSeconds: ptr.To[int32](7200), UserAnnotations: map[string]string{"example.com/a": "b"}}
 }
 
-// TestACertificateIsAskedFor: what is asked for names the pod, its account and its node; while the
-// pod waits a moment the signer answers.
+// TestACertificateIsAskedFor: the request names the pod, its account and its node; the signer
+// answers while the pod waits a moment.
 func TestACertificateIsAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSignerWorld(t)
@@ -196,9 +196,9 @@ func TestACertificateIsAskedFor(t *testing.T) {
 	})
 }
 
-// TestCertificatesAreRefreshed: a new certificate is asked for when it is time, with a new key. The
-// old one is used until it comes, also while nobody answers, or takes the question; the pod is told
-// once that it is late, and once that the certificate has ended.
+// TestCertificatesAreRefreshed: a new certificate is requested when it is time, with a new key. The
+// old one is used until it comes, also while the signer does not answer, or the API server refuses
+// the request. The pod gets one event when it is late, and one when the certificate has ended.
 func TestCertificatesAreRefreshed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSignerWorld(t)
@@ -238,7 +238,8 @@ func TestCertificatesAreRefreshed(t *testing.T) {
 		if key, chain, _ := get(); key != first || chain != "intermediate leaf of req-0" || len(w.requests()) != 2 {
 			t.Errorf("while it is refreshed: another key: %v, %s, %d requests", key != first, chain, len(w.requests()))
 		}
-		// Nobody answers until the certificate has ended. The kubelet looks when it was told to.
+		// The signer does not answer until the certificate has ended. The kubelet looks at the time
+		// that Get returned.
 		for time.Since(issued) < 2*time.Hour+time.Minute {
 			_, _, again := get()
 			if !again.After(time.Now()) {
@@ -258,8 +259,7 @@ func TestCertificatesAreRefreshed(t *testing.T) {
 	})
 }
 
-// TestARequestThatIsGone is made again, but not in a hurry; a signer that refuses is not asked
-// again.
+// TestARequestThatIsGone is made again after a pause; after a refusal there is no further request.
 func TestARequestThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSignerWorld(t)
@@ -332,9 +332,8 @@ func TestKeyTypes(t *testing.T) {
 	}
 }
 
-// TestACertificateNeverSpins: whatever a signer does and whenever one looks, there is nothing to
-// ask twice, a certificate that was there is lost to a refusal only, and the next look is in the
-// future.
+// TestACertificateNeverSpins: whatever a signer does and at any time, nothing is requested twice,
+// only a refusal loses a certificate, and the next look is in the future.
 func TestACertificateNeverSpins(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 300 {
@@ -374,7 +373,7 @@ func TestACertificateNeverSpins(t *testing.T) {
 	}
 }
 
-// TestProjectedTrust: what a volume shows of bundles and certificates, with which modes, and that a
+// TestProjectedTrust: the files of bundles and certificates in a volume, with their modes. A
 // refresh changes key and chain at once.
 func TestProjectedTrust(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -31,7 +31,7 @@ func (c RequestedClaims) Volume(ctx context.Context, name string) (*v1.Persisten
 	return c.Client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
 }
 
-// claimName names the claim behind a volume of a pod, or is "".
+// claimName returns the name of the claim behind a volume of a pod, or "".
 func claimName(pod *v1.Pod, volume *v1.Volume) string {
 	switch {
 	case volume.PersistentVolumeClaim != nil:
@@ -42,7 +42,8 @@ func claimName(pod *v1.Pod, volume *v1.Volume) string {
 	return ""
 }
 
-// bound finds the volume that a pod's claim is bound to. Its errors say what the pod waits for.
+// bound finds the volume that a pod's claim is bound to. Its errors give the reason why
+// the pod waits.
 func bound(ctx context.Context, claims Claims, pod *v1.Pod, volume *v1.Volume) (*v1.PersistentVolume, error) {
 	name := claimName(pod, volume)
 	claim, err := claims.Claim(ctx, pod.Namespace, name)
@@ -79,8 +80,7 @@ func processing(pod *v1.Pod, claim string, err error) error {
 	return fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, claim, err)
 }
 
-// fitting checks that containers ask for a volume in the way in which it is there: as files or as a
-// device.
+// fitting checks that containers use a volume in its mode: as files or as a device.
 func fitting(pod *v1.Pod, volume string, pv *v1.PersistentVolume) error {
 	block := (&Volume{PV: pv}).Block()
 	mode := v1.PersistentVolumeFilesystem
@@ -97,7 +97,7 @@ func fitting(pod *v1.Pod, volume string, pv *v1.PersistentVolume) error {
 	return nil
 }
 
-// uses tells how the containers of a pod use a volume.
+// uses returns how the containers of a pod use a volume.
 func uses(pod *v1.Pod, volume string) (asFiles, asDevice bool) {
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {

@@ -67,7 +67,7 @@ func localPV(name, path string) *v1.PersistentVolume {
 	}}
 }
 
-// ownPV is one that the cluster's provisioner has made.
+// ownPV is a volume of the cluster's provisioner.
 func ownPV(name string, local *Local) *v1.PersistentVolume {
 	pv := localPV(name, localpv.Path(local.Root(), name))
 	pv.Annotations = map[string]string{localpv.ProvisionedBy: localpv.Provisioner}
@@ -237,8 +237,8 @@ func TestVolumeOfAnotherNode(t *testing.T) {
 	}
 }
 
-// TestStagedDevice: pods share one mount of a device, which goes with the last of them, whoever has
-// mounted it.
+// TestStagedDevice: pods share one mount of a device, which goes with the last of them, even if an
+// earlier process has mounted it.
 func TestStagedDevice(t *testing.T) {
 	needs.Root(t, "file systems on local block devices")
 	root := t.TempDir()

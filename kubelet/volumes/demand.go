@@ -31,13 +31,13 @@ type lister struct {
 	stop   context.CancelCauseFunc
 }
 
-// newDemand returns one that makes its informer by start.
+// newDemand returns a demand that makes its informer by start.
 func newDemand(start func() (cache.Store, cache.Controller)) *demand {
 	ctx, stop := context.WithCancelCause(context.Background())
 	return &demand{start: start, ctx: ctx, stop: stop, pods: map[types.UID]bool{}}
 }
 
-// need returns the informer for a pod, and waits for a while until it has seen what there is.
+// need returns the informer for a pod, and waits for a while until it has the existing objects.
 func (d *demand) need(ctx context.Context, pod *v1.Pod) (*lister, error) {
 	l := d.join(pod.UID)
 	ctx, cancel := context.WithTimeout(ctx, syncPatience)
@@ -63,15 +63,15 @@ func (d *demand) join(uid types.UID) *lister {
 	return d.live
 }
 
-// caughtUp tells whether the informer has seen what there is: before that, whoever waits for it
-// will see the news.
+// caughtUp reports whether the informer has the existing objects. Before that, a pod that waits for
+// it will see the news.
 func (d *demand) caughtUp() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.live != nil && cache.IsDone(d.live.synced)
 }
 
-// forget tells that a pod needs the informer no more.
+// forget drops a pod that no longer needs the informer.
 func (d *demand) forget(uid types.UID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -48,7 +48,7 @@ func (p emptyDirs) SetUp(_ context.Context, pod *v1.Pod, v *Volume) (string, tim
 
 func onDisk(pod *v1.Pod, dir string) error {
 	if _, err := os.Stat(dir); err == nil {
-		return nil // its mode is the pod's own by now
+		return nil // the pod may have changed its mode
 	}
 	// It gets its name when it is complete: a crash leaves no directory that the pod cannot use.
 	fresh := dir + ".new"
@@ -61,9 +61,8 @@ func onDisk(pod *v1.Pod, dir string) error {
 	return os.Rename(fresh, dir)
 }
 
-// memoryLimit is what a tmpfs of a pod may hold: the least of the limit that is said, the memory
-// that the pod may have, and the memory that all pods of the node may have. 0 is the kernel's own:
-// half of the machine's memory.
+// memoryLimit is the limit of a pod's tmpfs: the least of its own limit, the pod's limit of memory,
+// and the memory for all pods of the node. 0 leaves the kernel's own: half of the machine's memory.
 func memoryLimit(pod *v1.Pod, said *resource.Quantity, node int64) int64 {
 	limits := []int64{podMemory(pod), node}
 	if said != nil {
@@ -78,7 +77,7 @@ func memoryLimit(pod *v1.Pod, said *resource.Quantity, node int64) int64 {
 	return least
 }
 
-// podMemory is what a pod may use of memory; 0 when some container of it has no limit.
+// podMemory is a pod's limit of memory; 0 when some container of it has no limit.
 func podMemory(pod *v1.Pod) int64 {
 	if r := pod.Spec.Resources; r != nil {
 		if q, ok := r.Limits[v1.ResourceMemory]; ok {
@@ -108,8 +107,7 @@ func podMemory(pod *v1.Pod) int64 {
 	return max(largest, sum+sidecars)
 }
 
-// pageSize is the size of the huge pages that a medium names, or the only one that the pod asks
-// for.
+// pageSize returns the size of the medium's huge pages, or the only one that the pod requests.
 func pageSize(pod *v1.Pod, medium v1.StorageMedium) (resource.Quantity, error) {
 	asked := map[string]resource.Quantity{}
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
@@ -155,7 +153,7 @@ func (emptyDirs) Usage(ctx context.Context, v *Volume, path string) (*Usage, err
 	return walked(ctx, path)
 }
 
-// rootFor is a directory that everyone in the pod may write to.
+// rootFor returns a root directory that all processes of the pod may write to.
 func rootFor(pod *v1.Pod) Root {
 	root := Root{Mode: 0o777, Group: fsGroup(pod)}
 	if root.Group != nil {
@@ -164,7 +162,7 @@ func rootFor(pod *v1.Pod) Root {
 	return root
 }
 
-// openToPod lets everyone in the pod write to dir.
+// openToPod lets all processes of the pod write to dir.
 func openToPod(pod *v1.Pod, dir string) error {
 	root := rootFor(pod)
 	if root.Group != nil {

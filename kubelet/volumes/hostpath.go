@@ -12,7 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ensureHostPath checks that a path of the host is what the pod says, and makes it where it may.
+// ensureHostPath checks that a path of the host has the type in the pod's spec, and makes it where
+// it may.
 func ensureHostPath(source *v1.HostPathVolumeSource) error {
 	kind := v1.HostPathUnset
 	if source.Type != nil {

@@ -16,15 +16,14 @@ import (
 
 // Images gets images for volumes.
 type Images interface {
-	// Ensure makes an image present as the pull policy of a container says, and returns its
-	// reference.
+	// Ensure makes an image present by the pull policy of a container, and returns its reference.
 	Ensure(ctx context.Context, pod *v1.Pod, container *v1.Container, sandbox *runtimeapi.PodSandboxConfig) (ref string, err error)
 	// ImageStatus returns nil for an image that is not present.
 	ImageStatus(ctx context.Context, image string) (*runtimeapi.Image, error)
 }
 
-// imageVolumes are the files of images, read-only. The container runtime mounts them: what a pod is
-// given in place of a path is the image's reference. A pod's image is fixed by its first pull, and
+// imageVolumes are the files of images, read-only. The container runtime mounts them, and a
+// reference of the image stands in place of a path. A pod's image is fixed by its first pull, and
 // the disk remembers it.
 type imageVolumes struct{ images Images }
 

@@ -73,7 +73,8 @@ func (s slow) Usage(context.Context, *Volume, string) (*Usage, error) {
 	return &Usage{Used: 7}, nil
 }
 
-// TestStats: nobody waits for long for a measurement, and there is one at a time, each minute.
+// TestStats: callers do not wait for long for a measurement, and there is one at a
+// time, each minute.
 func TestStats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newManager(t, t.TempDir(), claimsOf{}, nil)

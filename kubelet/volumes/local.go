@@ -15,15 +15,15 @@ import (
 )
 
 // locals are persistent volumes on disks of this node: directories, or block devices, which get a
-// file system where pods want files. The directories of volumes that the cluster's own provisioner
-// has made are made here.
+// file system where pods want files. It also makes the directories of the
+// cluster's own provisioner.
 type locals struct {
 	mounts Mounts
 	own    *Local
 }
 
-// missingPath is returned for a local volume whose path is not there. Making it would hide a disk
-// that is not mounted.
+// missingPath is returned for a local volume with a missing path. Making it would hide a disk that
+// is not mounted.
 type missingPath struct{ path string }
 
 func (e *missingPath) Error() string { return fmt.Sprintf("path %q does not exist", e.path) }
@@ -46,8 +46,8 @@ func (p locals) StagingPlace(v *Volume) string {
 	return filepath.Join(p.Name(), "mounts", v.PV.Name)
 }
 
-// Stage implements Stager. A device without a file system gets one; one that has another than the
-// volume's is refused.
+// Stage implements Stager. A device without a file system gets one. A device with another file
+// system than the volume's is refused.
 func (p locals) Stage(ctx context.Context, v *Volume) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
@@ -108,7 +108,7 @@ func (p locals) SetUp(ctx context.Context, pod *v1.Pod, v *Volume) (string, time
 		return "", time.Time{}, fmt.Errorf("%s is neither a directory nor a block device", path)
 	}
 	if !v.ReadOnly && fsGroup(pod) != nil {
-		// The first pod decides: files do not change hands under one that runs.
+		// The first pod decides: files must not change their group while another pod uses them.
 		defer v.Lock()()
 		shared, err := v.Shared()
 		if err == nil && !shared {
@@ -118,7 +118,7 @@ func (p locals) SetUp(ctx context.Context, pod *v1.Pod, v *Volume) (string, time
 			return "", time.Time{}, err
 		}
 	}
-	// The place gets its mount last: it is what the next call goes by.
+	// The place gets its mount last: the next call looks for it.
 	return v.Dir, time.Time{}, p.mounts.Bind(path, v.Dir, how)
 }
 

@@ -14,11 +14,11 @@ import (
 )
 
 // Local has the directories of the volumes that the cluster's provisioner has placed on this node,
-// root/<name of PV>. They are made when a pod first needs them, and deleted when the cluster says
-// so. On btrfs with quotas each is a subvolume that is limited to the volume's size; elsewhere
+// root/<name of PV>. They are made when a pod first needs them, and deleted when the cluster asks
+// for it. On btrfs with quotas each is a subvolume that is limited to the volume's size; elsewhere
 // sizes are numbers. The limit is against accidents: a subvolume that a pod makes in its volume has
-// none. Nothing outside of the root is made, changed or deleted: paths in PVs count only when they
-// are what the root and the PV's name make, and no symbolic link is followed.
+// none. Nothing outside of the root is made, changed or deleted: a PV counts only when its path is
+// made of the root and its name, and no symbolic link is followed.
 //
 // A directory that was made once is never made again: an empty one would pass for the data. The
 // Record, outside of this disk, remembers it.
@@ -27,17 +27,17 @@ type Local struct {
 	record Record
 }
 
-// Record remembers which directories were made, also when this disk does not.
+// Record remembers which directories were made, even after the disk was replaced.
 type Record interface {
 	// MayMake returns nil if the directory of the volume was never made, or if its data was
-	// declared lost. has looks again, after the record was read.
+	// declared lost. It calls has after the record was read.
 	MayMake(ctx context.Context, pv *v1.PersistentVolume, has func() (bool, error)) error
 	// Made records that the directory is there.
 	Made(ctx context.Context, pv *v1.PersistentVolume) error
 }
 
-// NewLocal returns the directories below root, which it makes. Only root reaches what is in them
-// from the host.
+// NewLocal returns the directories below root, which it makes. On the host, only the user root
+// reaches their content.
 func NewLocal(root string, record Record) (*Local, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("directory of local volumes: %w", err)
@@ -48,16 +48,16 @@ func NewLocal(root string, record Record) (*Local, error) {
 // Root is where the volumes are.
 func (l *Local) Root() string { return l.root }
 
-// made tells whether a volume is one of the provisioner's in this root.
+// made reports whether a volume is one of the provisioner's in this root.
 func (l *Local) made(pv *v1.PersistentVolume) bool {
 	return l != nil && localpv.Is(pv) && filepath.IsLocal(pv.Name) && filepath.Base(pv.Name) == pv.Name &&
 		filepath.Clean(pv.Spec.Local.Path) == localpv.Path(l.root, pv.Name)
 }
 
-// freshSuffix is of a directory that is not complete. No PV has such a name.
+// freshSuffix marks a directory that is not complete. No PV has such a name.
 const freshSuffix = ".new~"
 
-// Enforces tells whether volumes that are made now are limited to their sizes; see Local.
+// Enforces reports whether volumes that are made now are limited to their sizes; see Local.
 func (l *Local) Enforces() (bool, error) {
 	dir, err := os.Open(l.root)
 	if err != nil {
@@ -67,7 +67,7 @@ func (l *Local) Enforces() (bool, error) {
 	return btrfsQuotas(dir)
 }
 
-// Has tells whether the directory of a volume is there.
+// Has reports whether the directory of a volume is there.
 func (l *Local) Has(pv *v1.PersistentVolume) (bool, error) {
 	if !l.made(pv) {
 		return false, fmt.Errorf("PV %s has the path %s, which is not below %s", pv.Name, pv.Spec.Local.Path, l.root)
@@ -80,7 +80,7 @@ func (l *Local) Has(pv *v1.PersistentVolume) (bool, error) {
 }
 
 // ensure makes the directory of a volume, if it was never made. Any user of a pod may write to it,
-// as to an emptyDir. No pod has the directory before that is recorded.
+// as to an emptyDir. Its record is written before a pod gets it.
 func (l *Local) ensure(ctx context.Context, pv *v1.PersistentVolume) error {
 	has, err := l.Has(pv)
 	if err != nil {
@@ -128,8 +128,8 @@ func (l *Local) make(pv *v1.PersistentVolume) error {
 	return syncDir(l.root)
 }
 
-// Limit has a volume hold what its PV says by now. One that is not made yet gets its limit then,
-// and one that was made where sizes were numbers has none.
+// Limit sets the limit of a volume to the size in its PV. One that is not made yet gets its limit
+// then, and one that was made where sizes were numbers has none.
 func (l *Local) Limit(pv *v1.PersistentVolume) error {
 	if !l.made(pv) {
 		return nil
@@ -145,7 +145,7 @@ func (l *Local) Limit(pv *v1.PersistentVolume) error {
 	return nil
 }
 
-// makeDir makes a directory, as a subvolume where that can be limited.
+// makeDir makes a directory, as a subvolume where its size can be limited.
 func makeDir(root *os.Root, name string) error {
 	parent, err := root.Open(".")
 	if err != nil {
@@ -160,7 +160,7 @@ func makeDir(root *os.Root, name string) error {
 	return root.Mkdir(name, 0o700)
 }
 
-// limit bounds a directory that is a subvolume.
+// limit limits a directory that is a subvolume.
 func limit(root *os.Root, name string, pv *v1.PersistentVolume) error {
 	dir, err := root.Open(name)
 	if err != nil {
@@ -178,8 +178,7 @@ func limit(root *os.Root, name string, pv *v1.PersistentVolume) error {
 	return btrfsLimit(dir, id, size)
 }
 
-// limited is the number of the subvolume that a directory is, or 0 where nothing keeps it at its
-// size.
+// limited returns the number of a directory's subvolume, or 0 where its size is not enforced.
 func limited(dir *os.File) (uint64, error) {
 	if quotas, err := btrfsQuotas(dir); err != nil || !quotas {
 		return 0, err
@@ -187,7 +186,7 @@ func limited(dir *os.File) (uint64, error) {
 	return btrfsID(dir)
 }
 
-// Delete removes a volume's directory with what is in it. It may be called again after a failure.
+// Delete removes a volume's directory and its content. It may be called again after a failure.
 func (l *Local) Delete(pv *v1.PersistentVolume) error {
 	if !l.made(pv) {
 		return fmt.Errorf("PV %s has the path %s, which is not below %s: not deleting it", pv.Name, pv.Spec.Local.Path, l.root)
@@ -205,7 +204,7 @@ func (l *Local) Delete(pv *v1.PersistentVolume) error {
 	return syncDir(l.root)
 }
 
-// remove removes a directory with what is in it, and its limit.
+// remove removes a directory with its content, and its limit.
 func remove(root *os.Root, name string) error {
 	id := uint64(0)
 	if info, err := root.Lstat(name); err == nil && info.IsDir() {
@@ -224,7 +223,7 @@ func remove(root *os.Root, name string) error {
 	return btrfsForget(parent, id)
 }
 
-// subvolume is what limited tells of a directory below the root.
+// subvolume returns limited's number of a directory below the root.
 func subvolume(root *os.Root, name string) (uint64, error) {
 	dir, err := root.Open(name)
 	if err != nil {
@@ -234,7 +233,7 @@ func subvolume(root *os.Root, name string) (uint64, error) {
 	return limited(dir)
 }
 
-// Names lists the directories that there are.
+// Names lists the existing directories.
 func (l *Local) Names() ([]string, error) {
 	entries, err := os.ReadDir(l.root)
 	var names []string
@@ -244,7 +243,7 @@ func (l *Local) Names() ([]string, error) {
 	return names, err
 }
 
-// usage measures a volume. Without a limit the rest is that of the disk.
+// usage measures a volume. Without a limit the free space is the disk's.
 func (l *Local) usage(ctx context.Context, pv *v1.PersistentVolume) (*Usage, error) {
 	path := localpv.Path(l.root, pv.Name)
 	dir, err := os.Open(path)

@@ -4,11 +4,11 @@
 // is provided by the plugin of the volume that it is bound to.
 //
 // It owns <root>/pods/<uid>/volumes, volumeDevices, volume-subpaths and claims, <root>/plugins, and
-// all mounts below. Invariants: what comes from a Secret, is a token or a key is on a tmpfs and
-// never on a disk; a volume made of API data changes all its files at once (see replace); nothing
-// of a pod is left after Unmount, which may be called any number of times, also for a pod that this
-// process has never seen; what is in a persistent volume is never removed here (see Local for the
-// exception, which the cluster must ask for).
+// all mounts below. Invariants: Secrets, tokens and keys are on a tmpfs and never on a disk; a
+// volume made of API data changes all its files at once (see replace); nothing of a pod is left
+// after Unmount, which may be called any number of times, also for a pod that this process has
+// never seen; the data of a persistent volume is never removed here (see Local for the exception,
+// which the cluster must ask for).
 //
 // It does not decide when pods start or end.
 package volumes
@@ -33,15 +33,15 @@ import (
 	storagehelpers "k8s.io/component-helpers/storage/volume"
 )
 
-// Config is what a Manager needs.
+// Config configures a Manager.
 type Config struct {
 	// RootDir is the kubelet's directory; pods' files are below RootDir/pods.
 	RootDir string
 	Objects Objects
 	Tokens  Tokens
 	Claims  Claims
-	// Node returns this node as the API server has it, or nil as long as that is not known: volumes
-	// may be on others.
+	// Node returns the API server's Node object of this node, or nil while that is not known:
+	// volumes may be on other nodes.
 	Node   func() *v1.Node
 	Images Images
 	// Bundles and Certificates are for projected volumes with such sources.
@@ -51,12 +51,12 @@ type Config struct {
 	Local *Local
 	// Drivers provides the volumes of CSI drivers. It may be nil.
 	Drivers Plugin
-	// Changed is told when the disk remembers a volume, and when it does no more. It may be nil.
+	// Changed is called when the record of a volume is written or removed. It may be nil.
 	Changed func(*Volume)
 	Mounts  Mounts // HostMounts unless given
 	// FileLabel is nil where SELinux is off.
 	FileLabel FileLabel
-	// Allocatable is what the node can give, for limits that are not set.
+	// Allocatable returns the node's allocatable resources, for limits that are not set.
 	Allocatable func() v1.ResourceList
 }
 
@@ -154,12 +154,13 @@ func namesOf(list []*resolved) (names []string) {
 	return names
 }
 
-// stageError is what went wrong when a volume was made ready for the whole node.
+// stageError is a failure to make a volume ready for the whole node.
 type stageError struct{ error }
 
 func (e stageError) Unwrap() error { return e.error }
 
-// Count is how many volumes of a kind pods of the node are to have, and how many are set up.
+// Count is the number of volumes of a kind that pods of the node want, and of those that
+// are set up.
 type Count struct {
 	Plugin        string
 	Wanted, SetUp int
@@ -185,7 +186,7 @@ func (m *Manager) Counts() []Count {
 	return slices.Collect(maps.Values(byPlugin))
 }
 
-// describe says what failed as upstream's kubelet does.
+// describe words a failure as upstream's kubelet does.
 func describe(v *Volume, err error) error {
 	name := v.Name
 	if v.PV != nil {
@@ -205,7 +206,7 @@ func describe(v *Volume, err error) error {
 	return fmt.Errorf("%s for volume %q : %w", what, name, err)
 }
 
-// resolve finds the plugin of a volume. What was found before stays: a pod's volume does not become
+// resolve finds the plugin of a volume. An earlier result stays: a pod's volume does not become
 // another one.
 func (m *Manager) resolve(ctx context.Context, pod *v1.Pod, volume *v1.Volume) (*resolved, error) {
 	m.mu.Lock()
@@ -277,8 +278,7 @@ func (m *Manager) look(ctx context.Context, pod *v1.Pod, volume *v1.Volume) (*re
 	return &resolved{Volume: v, plugin: plugin}, nil
 }
 
-// checkNode refuses a volume that is on other nodes: a directory of the same path would be another
-// one.
+// checkNode refuses a volume of other nodes: a directory of the same path would hold other data.
 func (m *Manager) checkNode(pv *v1.PersistentVolume) error {
 	node := m.node()
 	if node == nil {
@@ -287,7 +287,7 @@ func (m *Manager) checkNode(pv *v1.PersistentVolume) error {
 	return storagehelpers.CheckNodeAffinity(pv, node.Labels)
 }
 
-// unprocessed tells of a volume for which nothing could be begun.
+// unprocessed is the error of a volume for which nothing could be begun.
 func unprocessed(volume string, err error) error {
 	//lint:ignore ST1005 upstream's event
 	return fmt.Errorf("Unable to attach or mount volumes: unmounted volumes=[%[1]s], unattached volumes=[], failed to process volumes=[%[1]s]: %[2]w", volume, err)
@@ -307,8 +307,8 @@ func (m *Manager) locate(uid types.UID, plugin Plugin, v *Volume, staged bool) {
 	}
 }
 
-// elsewhere tells whether the PV of a volume is mounted for another pod. A record does not tell: it
-// is written before anything is mounted.
+// elsewhere reports whether the PV of a volume is mounted for another pod. A record proves no
+// mount: it is written before the mount.
 func (m *Manager) elsewhere(plugin Plugin, v *Volume) (bool, error) {
 	uids, err := m.Pods()
 	if err != nil {
@@ -357,7 +357,7 @@ func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, r *resolved) (string, 
 	return r.plugin.SetUp(ctx, pod, r.Volume)
 }
 
-// lockOf returns the lock of what pods share of a PV. There are few PVs in the life of a process:
+// lockOf returns the lock of the pods that share a PV. There are few PVs in the life of a process:
 // locks stay.
 func (m *Manager) lockOf(pv string) *sync.Mutex {
 	m.mu.Lock()
@@ -370,8 +370,8 @@ func (m *Manager) lockOf(pv string) *sync.Mutex {
 	return lock
 }
 
-// SubPath provides one path inside a volume for the index-th mount of a container. The path that is
-// returned stays what it is until the container ends, whatever is done to the volume.
+// SubPath provides one path inside a volume for the index-th mount of a container. The returned
+// path keeps its content until the container ends, whatever is done to the volume.
 func (m *Manager) SubPath(uid types.UID, volume, root, container string, index int, path string) (string, error) {
 	if !filepath.IsLocal(path) {
 		return "", fmt.Errorf("subPath %q leaves the volume %q", path, volume)
@@ -383,10 +383,9 @@ func (m *Manager) SubPath(uid types.UID, volume, root, container string, index i
 	return target, nil
 }
 
-// Relabels tells whether the runtime may give a pod's volume the label by which SELinux lets its
+// Relabels reports whether the runtime may give a pod's volume the label by which SELinux lets its
 // containers use it. It may where the files are the pod's own: not those of the host, of an image
-// or of NFS, nor those that are read-only in a claim. What a driver has mounted must have room for
-// labels.
+// or of NFS, nor those that are read-only in a claim. A driver's file system must support labels.
 func (m *Manager) Relabels(uid types.UID, volume string) bool {
 	m.mu.Lock()
 	r := m.resolved[uid][volume]
@@ -408,7 +407,7 @@ func (m *Manager) Relabels(uid types.UID, volume string) bool {
 	return err == nil && slices.Contains(strings.Split(options, ","), "seclabel")
 }
 
-// mountOptions are those of the file system that is mounted at a path; none where none is.
+// mountOptions returns those of the file system that is mounted at a path; none without a mount.
 func mountOptions(path string) (string, error) {
 	mounts, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(path))
 	if err != nil || len(mounts) == 0 {
@@ -417,11 +416,11 @@ func mountOptions(path string) (string, error) {
 	return mounts[len(mounts)-1].VFSOptions, nil
 }
 
-// Unmount takes a pod's volumes away and everything else in the pod's directory. What is in
-// persistent volumes and in hostPath volumes stays.
+// Unmount removes a pod's volumes and everything else in the pod's directory. The data of
+// persistent volumes and of hostPath volumes stays.
 func (m *Manager) Unmount(uid types.UID) error {
 	dir := m.PodDir(uid)
-	// What lies on the volumes goes before them.
+	// The mounts on the volumes go before them.
 	if err := m.mounts.Unmount(filepath.Join(dir, "volume-subpaths")); err != nil {
 		return err
 	}
@@ -454,8 +453,7 @@ func (m *Manager) Unmount(uid types.UID) error {
 	return nil
 }
 
-// tearDown takes away one volume that the disk remembers, and what the node has staged for it when
-// no pod has it any more.
+// tearDown removes one recorded volume, and unstages it when no pod has it any more.
 func (m *Manager) tearDown(uid types.UID, volume string) error {
 	v, plugin, err := m.reconstruct(uid, volume)
 	if err != nil || v == nil {

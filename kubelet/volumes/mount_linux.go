@@ -24,21 +24,21 @@ type Mounts interface {
 	// Bind shows source at target, which it makes: a directory for a directory, else a file. It
 	// does nothing when something is mounted there.
 	Bind(source, target string, how Bind) error
-	// Mounted tells whether something is mounted on dir. It asks no file system, so that none can
+	// Mounted reports whether something is mounted on dir. It asks no file system, so that none can
 	// keep it waiting.
 	Mounted(dir string) (bool, error)
-	// BindBelow shows what root/path is at target. The path is resolved inside root: no symlink
-	// leads out of it. A missing path becomes a directory.
+	// BindBelow shows root/path at target. The path is resolved inside root: no symlink leads out
+	// of it. A missing path becomes a directory.
 	BindBelow(root, path, target string) error
-	// Unmount takes away whatever is mounted on dir or below, also what is in use. What was bound
-	// there keeps its own mounts.
+	// Unmount removes the mounts on dir and below, also those in use. A source that was bound there
+	// keeps its own mounts.
 	Unmount(dir string) error
-	// Release takes away what is mounted on dir and below, and fails when that is in use: what was
-	// written is on the device when it returns. What was bound to dir keeps its own mounts.
+	// Release removes the mounts on dir and below, and fails when they are in use: written data is
+	// on the device when it returns. A source that was bound to dir keeps its own mounts.
 	Release(dir string) error
 }
 
-// Root is the directory that a new file system begins with. From then on it is whose that use it.
+// Root is the root directory of a new file system. Its users may change it later.
 type Root struct {
 	Mode  fs.FileMode
 	Group *int64 // nil for that of this process
@@ -57,7 +57,7 @@ func (r Root) options() string {
 	return options
 }
 
-// Bind says how something is bound.
+// Bind has the options of a bind mount.
 type Bind struct {
 	ReadOnly bool
 	// NoFollow refuses a source whose last element is a symbolic link.
@@ -125,8 +125,7 @@ func (HostMounts) Bind(source, target string, how Bind) error {
 	if err != nil || mounted {
 		return err
 	}
-	// A mount that is to be read-only is prepared aside, so that a crash leaves none that can be
-	// written to.
+	// A read-only mount is prepared detached, so that a crash leaves no writable one.
 	tree, err := unix.OpenTree(fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
 	if err != nil {
 		return fmt.Errorf("clone the mount of %s: %w", source, err)
@@ -145,7 +144,7 @@ func (HostMounts) Bind(source, target string, how Bind) error {
 }
 
 // Mounted implements Mounts. It asks the kernel about the one path: the table of mounts grows with
-// the pods of the node, and each pod asks for each of its volumes.
+// the pods of the node, and each pod looks up each of its volumes.
 func (HostMounts) Mounted(dir string) (bool, error) {
 	var s unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, dir, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, 0, &s)
@@ -193,9 +192,8 @@ func (HostMounts) Release(dir string) error {
 	}
 }
 
-// isolate keeps the end of what is mounted below other mount points to these. A mount that was
-// bound shares with its source what is mounted below: unmounted here, it would be unmounted there,
-// too.
+// isolate keeps unmounts below mount points from reaching other places. A bound mount shares the
+// mounts below it with its source: unmounted here, they would be unmounted there, too.
 func isolate(points []string) error {
 	for _, point := range points {
 		// Others are not touched: the lookup would wait for a server that does not answer.
@@ -209,7 +207,7 @@ func isolate(points []string) error {
 	return nil
 }
 
-// isMountpoint tells whether dir is on another file system than its parent, or bound there.
+// isMountpoint reports whether dir is on another file system than its parent, or bound there.
 func isMountpoint(dir string) (bool, error) {
 	var self, parent unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, dir, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS|unix.STATX_MNT_ID, &self); err != nil {
@@ -235,7 +233,7 @@ func (HostMounts) BindBelow(root, path, target string) error {
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return err
 	}
-	// The file that was opened is bound, whatever its name has come to mean since.
+	// The opened file is bound, even if its name means another one by now.
 	if err := bindPoint(target, stat.Mode&unix.S_IFMT == unix.S_IFDIR); err != nil {
 		return err
 	}
@@ -265,7 +263,7 @@ func openBelow(root, path string) (int, error) {
 	if !errors.Is(err, unix.ENOENT) {
 		return fd, err
 	}
-	// os.Root makes the directories without being led out of the volume either.
+	// os.Root makes the directories without leaving the volume.
 	r, err := os.OpenRoot(root)
 	if err != nil {
 		return -1, err
@@ -280,8 +278,8 @@ func openBelow(root, path string) (int, error) {
 	return unix.Openat2(rootFD, path, how)
 }
 
-// inheritOwner gives new directories the mode of the volume itself, so that who may write to the
-// volume may write to them.
+// inheritOwner gives new directories the mode and the owner of the volume itself, so that its
+// writers may write to them.
 func inheritOwner(r *os.Root, path string) error {
 	info, err := r.Stat(".")
 	if err != nil {
@@ -302,7 +300,7 @@ func inheritOwner(r *os.Root, path string) error {
 	return nil
 }
 
-// bindPoint makes the directory or empty file on which something is to be bound.
+// bindPoint makes the directory or empty file for a bind mount.
 func bindPoint(target string, dir bool) error {
 	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
 		return err
@@ -338,7 +336,7 @@ func (HostMounts) Unmount(dir string) error {
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
-	// What is not seen to be gone would be deleted by whoever removes the directory.
+	// Removing the directory would delete the data of a mount that is still there.
 	if points, err = mountpointsBelow(dir); err == nil && len(points) > 0 {
 		err = fmt.Errorf("%s is still mounted", points[0])
 	}
@@ -356,7 +354,7 @@ func mountpointsBelow(dir string) ([]string, error) {
 	return mountpoints(func(point string) bool { return point == real || strings.HasPrefix(point, real+"/") })
 }
 
-// mountpoints lists where something is mounted, the oldest first.
+// mountpoints lists the wanted mount points, the oldest first.
 func mountpoints(wanted func(string) bool) ([]string, error) {
 	raw, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -375,5 +373,5 @@ func mountpoints(wanted func(string) bool) ([]string, error) {
 	return points, nil
 }
 
-// unescape undoes how the kernel writes white space in mountinfo.
+// unescape decodes the kernel's white space in mountinfo.
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)

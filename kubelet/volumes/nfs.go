@@ -18,8 +18,7 @@ import (
 // where it can.
 type nfs struct{ mounts Mounts }
 
-// nfsPatience bounds one try to mount: a server that does not answer keeps one pod waiting, and
-// that pod is told.
+// nfsPatience bounds one try to mount. A server that does not answer delays one pod, with an event.
 const nfsPatience = 2 * time.Minute
 
 func (nfs) Name() string { return "kubernetes.io/nfs" }

@@ -22,11 +22,11 @@ import (
 type Objects interface {
 	ConfigMap(ctx context.Context, pod *v1.Pod, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, pod *v1.Pod, name string) (*v1.Secret, error)
-	// Forget ends what was kept up to date for a pod.
+	// Forget ends the watches for a pod.
 	Forget(uid types.UID)
 }
 
-// IsNotFound tells whether the API server knows no such object.
+// IsNotFound reports whether the API server knows no such object.
 func IsNotFound(err error) bool { return apierrors.IsNotFound(err) }
 
 // errStopped is the cause with which watches end.
@@ -40,8 +40,8 @@ type objectKey struct {
 }
 
 // WatchedObjects keeps each object that a pod has asked for up to date by a watch of that one
-// object, for as long as some pod has not been forgotten, and tells when one has changed. A node so
-// sees the Secrets of its own pods and no others.
+// object, until all such pods are forgotten, and reports its changes. A node so sees the Secrets of
+// its own pods and no others.
 type WatchedObjects struct {
 	client  kubernetes.Interface
 	changed func(uid types.UID)
@@ -110,7 +110,7 @@ func (o *WatchedObjects) get(ctx context.Context, pod *v1.Pod, key objectKey) (a
 	return obj, nil
 }
 
-// watch starts to watch an object, or joins the watch that there is.
+// watch starts the watch of an object, or joins a running one.
 func (o *WatchedObjects) watch(key objectKey, uid types.UID) *watched {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -123,7 +123,7 @@ func (o *WatchedObjects) watch(key objectKey, uid types.UID) *watched {
 	lw, example := o.listWatch(key)
 	notify := func() {
 		if !cache.IsDone(w.synced) {
-			return // whoever waits for it will see it
+			return // a pod that waits for it will see it
 		}
 		o.mu.Lock()
 		defer o.mu.Unlock()

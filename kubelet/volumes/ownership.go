@@ -17,18 +17,18 @@ func fsGroup(pod *v1.Pod) *int64 {
 	return nil
 }
 
-// What the group of a pod gets on its volumes.
+// Modes that the group of a pod gets on its volumes.
 const (
 	groupWrites   fs.FileMode = 0o660
 	groupReads    fs.FileMode = 0o440
 	groupSearches fs.FileMode = 0o110
 )
 
-// GiveTo makes all files of a directory those of the pod's fsGroup, which may read them, and write
-// them unless the volume is read-only. New files get the group too. Under the policy OnRootMismatch
-// nothing is done when the directory itself is the group's already: it is changed last, so that a
-// walk which was cut short begins again. Other pods may write to the volume meanwhile: no symbolic
-// link leads the walk out of it.
+// GiveTo gives all files of a directory to the pod's fsGroup, which may read them, and write them
+// unless the volume is read-only. New files get the group too. Under the policy OnRootMismatch
+// nothing is done when the directory itself has the group already: it is changed last, so that an
+// interrupted walk begins again. Other pods may write to the volume meanwhile: no symbolic link
+// leads the walk out of it.
 func GiveTo(ctx context.Context, pod *v1.Pod, dir string, readOnly bool) error {
 	group := fsGroup(pod)
 	if group == nil {
@@ -59,14 +59,14 @@ func GiveTo(ctx context.Context, pod *v1.Pod, dir string, readOnly bool) error {
 	return nil
 }
 
-// hasGroup tells whether a directory is as GiveTo leaves it.
+// hasGroup reports whether a directory is as GiveTo leaves it.
 func hasGroup(info fs.FileInfo, group int64, mask fs.FileMode) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	want := mask | groupSearches
 	return ok && int64(stat.Gid) == group && info.Mode()&fs.ModeSetgid != 0 && info.Mode().Perm()&want == want
 }
 
-// giveBelow changes what is in a directory before the directory itself.
+// giveBelow changes the content of a directory before the directory itself.
 func giveBelow(ctx context.Context, root *os.Root, at string, group int, mask fs.FileMode) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
@@ -91,7 +91,7 @@ func giveBelow(ctx context.Context, root *os.Root, at string, group int, mask fs
 		default:
 			err = give(root, path, group, mask)
 		}
-		if err != nil && !os.IsNotExist(err) { // whoever writes to the volume may remove files
+		if err != nil && !os.IsNotExist(err) { // writers of the volume may remove files
 			return err
 		}
 	}

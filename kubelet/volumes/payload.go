@@ -15,8 +15,8 @@ import (
 
 const defaultMode = 0o644
 
-// payload gathers the files of a volume that is made of API data. next is when they must be looked
-// at again though nothing has changed: a token is to be renewed.
+// payload collects the files of a volume that is made of API data. next is when they must be
+// checked again without a change: a token must be renewed.
 func (m apiData) payload(ctx context.Context, pod *v1.Pod, name string, volume *v1.VolumeSource) (p Payload, next time.Time, err error) {
 	p = Payload{}
 	switch {
@@ -102,7 +102,7 @@ func (m apiData) secret(ctx context.Context, pod *v1.Pod, name string, items []v
 	return nil
 }
 
-// pick takes all keys, or those that items name to where they say.
+// pick takes all keys, or those of items, with their paths.
 func pick(data map[string][]byte, items []v1.KeyToPath, optional bool, mode fs.FileMode, into Payload) error {
 	if len(items) == 0 {
 		for key, value := range data {
@@ -162,8 +162,8 @@ func (m apiData) token(ctx context.Context, pod *v1.Pod, source *v1.ServiceAccou
 	return renew, nil
 }
 
-// forPod is a file that only those who act for the pod may read: its only user where all containers
-// share one, and its group where it has one. Without either it has the mode.
+// forPod is a file that only the pod's processes may read: its only user where all containers share
+// one, and its group where it has one. Without either it has the given mode.
 func forPod(pod *v1.Pod, data []byte, mode fs.FileMode) File {
 	file := File{Data: data, Mode: mode, Owner: onlyUser(pod)}
 	if file.Owner != nil || fsGroup(pod) != nil {
@@ -172,8 +172,8 @@ func forPod(pod *v1.Pod, data []byte, mode fs.FileMode) File {
 	return file
 }
 
-// trustBundle takes the trust anchors of a bundle, or of those that are selected. An optional one
-// that is not there is an empty file.
+// trustBundle takes the trust anchors of a bundle, or of the selected ones. A missing optional
+// bundle gives an empty file.
 func (m apiData) trustBundle(ctx context.Context, pod *v1.Pod, source *v1.ClusterTrustBundleProjection, mode fs.FileMode, into Payload) error {
 	var anchors []byte
 	var err error
@@ -215,7 +215,7 @@ func (m apiData) certificate(
 	return again, nil
 }
 
-// onlyUser returns the user that all containers of a pod are told to run as, or nil.
+// onlyUser returns the runAsUser that all containers of a pod share, or nil.
 func onlyUser(pod *v1.Pod) *int64 {
 	var user *int64
 	var byDefault *int64

@@ -14,21 +14,21 @@ import (
 // Volume is one volume of a pod.
 type Volume struct {
 	Name string // in the pod
-	// Source is what the pod says. It is nil for a volume of a claim that the disk remembers: see
-	// record.
+	// Source is the volume in the pod's spec. It is nil for a recorded volume of a
+	// claim: see record.
 	Source *v1.VolumeSource
 	// Pod has the volume.
 	Pod types.UID
-	// PV is what the pod's claim is bound to, and Claim is the claim's name. Both are empty for
-	// volumes that the pod describes itself.
+	// PV is the volume that the pod's claim is bound to, and Claim is the claim's name. Both are
+	// empty for volumes that the pod describes itself.
 	PV    *v1.PersistentVolume
 	Claim string
-	// ReadOnly is set by the claim's user. The plugin applies what the PV sets.
+	// ReadOnly is set by the claim's user. The plugin applies the PV's own settings.
 	ReadOnly bool
 	// Dir is the place of the volume in the pod's directory. The plugin makes it.
 	Dir string
-	// Lock keeps others from setting up volumes of the same PV until unlock is called. Shared tells
-	// whether it is set up for another pod of this node.
+	// Lock keeps others from setting up volumes of the same PV until unlock is called. Shared
+	// reports whether it is set up for another pod of this node.
 	Lock   func() (unlock func())
 	Shared func() (bool, error)
 	// Label returns the SELinux label with which the volume may be mounted for its pod: see
@@ -38,7 +38,7 @@ type Volume struct {
 	Staged string
 }
 
-// Block tells whether containers get the volume as a device.
+// Block reports whether containers get the volume as a device.
 func (v *Volume) Block() bool {
 	return v.PV != nil && v.PV.Spec.VolumeMode != nil && *v.PV.Spec.VolumeMode == v1.PersistentVolumeBlock
 }
@@ -47,12 +47,12 @@ func (v *Volume) Block() bool {
 type Plugin interface {
 	// Name is upstream's name of the kind, such as kubernetes.io/empty-dir.
 	Name() string
-	// Provides tells whether a volume is of this kind.
+	// Provides reports whether a volume is of this kind.
 	Provides(v *Volume) bool
-	// SetUp makes a volume of a pod ready and up to date. It returns where the volume is on the
+	// SetUp makes a volume of a pod ready and up to date. It returns the path of the volume on the
 	// host: a directory, a file, or the device of a block volume. again is when to call it again
-	// though nothing has changed: zero for never. It is called often, and does nothing when nothing
-	// is to be done.
+	// without a change: zero for never. It is called often, and does
+	// nothing for a volume that is up to date.
 	SetUp(ctx context.Context, pod *v1.Pod, v *Volume) (path string, again time.Time, err error)
 	// TearDown undoes SetUp, also one of an earlier process, and one that was interrupted. It needs
 	// no pod, and no API server. Plain files below v.Dir are removed by the manager.
@@ -61,13 +61,13 @@ type Plugin interface {
 	Usage(ctx context.Context, v *Volume, path string) (*Usage, error)
 }
 
-// Stager is a Plugin of volumes that the node makes ready once for all of its pods. Whether some
-// pod still has a volume is read from the disk, so that a new process knows what an earlier one has
-// staged. The disk remembers all volumes of a Stager, also those that pods describe themselves.
+// Stager is a Plugin of volumes that the node makes ready once for all of its pods. Records on disk
+// show whether a pod still has a volume, so that a new process knows the staged volumes of an
+// earlier one. All volumes of a Stager have records, also those that pods describe themselves.
 type Stager interface {
 	Plugin
-	// NeedsStaging tells whether a volume is to be staged at all. It is asked when the volume first
-	// comes to a pod.
+	// NeedsStaging reports whether a volume must be staged at all. It is called when the volume
+	// first comes to a pod.
 	NeedsStaging(v *Volume) (bool, error)
 	// StagingPlace is where a volume is staged, below the directory of plugins.
 	StagingPlace(v *Volume) string
@@ -77,18 +77,17 @@ type Stager interface {
 	Unstage(v *Volume) error
 }
 
-// DriverError is an error of a program that is not the kubelet's own. It is asked ever more rarely.
+// DriverError is an error of a driver. The pauses between calls of the driver grow after it.
 type DriverError struct{ Err error }
 
 func (e *DriverError) Error() string { return e.Err.Error() }
 
 func (e *DriverError) Unwrap() error { return e.Err }
 
-// AttachLimitError is why a pod cannot have a volume on this node: the node has as many as it
-// takes.
+// AttachLimitError is returned when the node has as many volumes of a driver as it takes.
 type AttachLimitError struct {
 	Err       error
-	unmounted []string // the pod's volumes that are not there
+	unmounted []string // the pod's missing volumes
 	volume    string
 }
 
@@ -99,7 +98,7 @@ func (e *AttachLimitError) Error() string {
 
 func (e *AttachLimitError) Unwrap() error { return e.Err }
 
-// dirName is what stands for a plugin's name in paths.
+// dirNameOf returns a plugin's name as it stands in paths.
 func dirNameOf(plugin string) string { return strings.ReplaceAll(plugin, "/", "~") }
 
 // place is where a pod's volume belongs.

@@ -16,11 +16,11 @@ import (
 	"github.com/barque/barque/internal/atomicfile"
 )
 
-// record is what the disk remembers of a pod's volume that comes from a claim or has a Stager, in
+// record is the record on disk of a pod's volume that comes from a claim or has a Stager, in
 // claims/<volume>.json of the pod's directory. It is written before the volume is set up, and goes
-// when it has been torn down. So a pod goes on while no API server answers, its volumes are torn
-// down though nobody knows their claims any more, and what pods of the node share is in use for as
-// long as there is a record of it.
+// when it has been torn down. So a pod goes on while no API server answers, its volumes can be torn
+// down after their claims are gone, and a shared volume is in use for as long as there is a record
+// of it.
 type record struct {
 	Plugin   string                   `json:"plugin"`
 	Claim    string                   `json:"claim,omitempty"`
@@ -58,7 +58,7 @@ func (m *Manager) remember(uid types.UID, plugin string, v *Volume) error {
 	return nil
 }
 
-// rewritten tells that the disk has another record of a volume now, or none.
+// rewritten reports that the record of a volume has changed or is gone.
 func (m *Manager) rewritten(v *Volume) {
 	m.mu.Lock()
 	m.written++
@@ -68,7 +68,7 @@ func (m *Manager) rewritten(v *Volume) {
 	}
 }
 
-// Records is Remembered for those who ask often: the disk is read when a record has changed.
+// Records is Remembered for frequent callers: the disk is read only after a record has changed.
 func (m *Manager) Records() ([]*Volume, error) {
 	m.mu.Lock()
 	known, written := m.records, m.written+1
@@ -135,7 +135,7 @@ func (m *Manager) remembered(uid types.UID) ([]string, error) {
 	return volumes, err
 }
 
-// InUse tells whether some pod of the node has a volume, or is not rid of it yet.
+// InUse reports whether some pod of the node has a volume, or is not rid of it yet.
 func (m *Manager) InUse(pv string) (bool, error) {
 	n, err := m.users(pv, "", "")
 	return n > 0 || err != nil, err

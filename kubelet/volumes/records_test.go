@@ -37,8 +37,8 @@ func (s *stubborn) Release(dir string) error {
 	return nil
 }
 
-// TestUnmountIsPatient: nothing of a volume is removed that is still mounted, even if that is not
-// told. The pod keeps its record until it is rid of the volume.
+// TestUnmountIsPatient: nothing of a volume is removed that is still mounted, even if the unmount
+// returned no error. The pod keeps its record until it is rid of the volume.
 func TestUnmountIsPatient(t *testing.T) {
 	root, disk := t.TempDir(), t.TempDir()
 	mounts := &stubborn{busy: true}
@@ -73,7 +73,7 @@ func TestUnmountIsPatient(t *testing.T) {
 	}
 }
 
-// TestUnreadableRecord: what is not understood is not taken for nothing.
+// TestUnreadableRecord: an unreadable record is no missing one.
 func TestUnreadableRecord(t *testing.T) {
 	m := newManager(t, t.TempDir(), claimsOf{}, nil)
 	m.mounts = &noMounts{}

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// VolumeUsage is how full one volume of a pod was.
+// VolumeUsage is the measured usage of one volume of a pod.
 type VolumeUsage struct {
 	Name  string // in the pod
 	Claim string // "" for a volume that the pod describes itself
@@ -20,13 +20,13 @@ type VolumeUsage struct {
 }
 
 const (
-	// measureEvery is how old measurements get: to add up the files of a volume takes time.
+	// measureEvery is the age of measurements: adding up the files of a volume takes time.
 	measureEvery = time.Minute
 	// measurePatience bounds the wait for the first measurement.
 	measurePatience = time.Second
 )
 
-// measured is what is known of the volumes of a pod.
+// measured is the measurement of a pod's volumes.
 type measured struct {
 	volumes []VolumeUsage
 	at      time.Time     // when the last measurement was over
@@ -35,9 +35,9 @@ type measured struct {
 	stop    context.CancelFunc
 }
 
-// Stats tells how full the volumes of a pod are. It waits for the first measurement only. What is
-// told may be a minute old. It is older when a measurement takes longer: half of the time, at most,
-// is spent on them. A file system that does not answer keeps only those of the pod waiting.
+// Stats returns the usage of a pod's volumes. It waits for the first measurement only. Figures may
+// be a minute old. They are older when a measurement takes longer: at most half of the time is
+// spent on measuring. A file system that does not answer delays only the measurements of its pod.
 func (m *Manager) Stats(ctx context.Context, pod *v1.Pod) []VolumeUsage {
 	m.mu.Lock()
 	known := m.usage[pod.UID]
@@ -85,7 +85,7 @@ func (m *Manager) measure(ctx context.Context, uid types.UID, into *measured, do
 		if paths[r.Name] == "" {
 			continue // it is not set up yet
 		}
-		// What cannot be measured, or is being taken away, is left out.
+		// A volume that cannot be measured, or is being removed, is left out.
 		if u, err := r.plugin.Usage(ctx, r.Volume, paths[r.Name]); err == nil && u != nil {
 			volumes = append(volumes, VolumeUsage{Name: r.Name, Claim: r.Claim, At: time.Now(), Usage: *u})
 		}

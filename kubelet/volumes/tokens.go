@@ -15,10 +15,9 @@ import (
 
 // Tokens hands out service-account tokens that are bound to a pod.
 type Tokens interface {
-	// Get returns a token and when it is to be asked for again. The same one is returned until
-	// then.
+	// Get returns a token and when to ask again. The same one is returned until then.
 	Get(ctx context.Context, pod *v1.Pod, audience string, seconds int64) (token string, renew time.Time, err error)
-	// Forget drops what was kept for a pod.
+	// Forget drops the tokens of a pod.
 	Forget(uid types.UID)
 }
 
@@ -60,8 +59,8 @@ func (t *RequestedTokens) Get(ctx context.Context, pod *v1.Pod, audience string,
 	return token.Token, renew, err
 }
 
-// Token is Get for those who must know when the token ends. Of 0 seconds the API server chooses its
-// life.
+// Token is Get for callers that must know when the token ends. With 0 seconds the API server
+// chooses its life.
 func (t *RequestedTokens) Token(
 	ctx context.Context, pod *v1.Pod, audience string, seconds int64,
 ) (authenticationv1.TokenRequestStatus, time.Time, error) {

@@ -25,23 +25,23 @@ import (
 
 // TrustBundles gives the trust anchors that pods of this node refer to.
 type TrustBundles interface {
-	// Named returns those of one bundle. A bundle that is not there is not found.
+	// Named returns those of one bundle, or a not-found error.
 	Named(ctx context.Context, pod *v1.Pod, name string) ([]byte, error)
-	// Signed returns those of all bundles of a signer that the selector selects: of none when it is
-	// nil, of all when it is empty. When there are none, the error is ErrNoBundle.
+	// Signed returns those of the bundles of a signer that the selector selects: of none when it is
+	// nil, of all when it is empty. Without any, the error is ErrNoBundle.
 	Signed(ctx context.Context, pod *v1.Pod, signer string, selector *metav1.LabelSelector) ([]byte, error)
-	// Forget ends what was kept up to date for a pod.
+	// Forget ends the watch for a pod.
 	Forget(uid types.UID)
 }
 
 // ErrNoBundle is returned when no bundle is selected.
 var ErrNoBundle = errors.New("combination of signerName and labelSelector matched zero ClusterTrustBundles")
 
-// longestSelector bounds what a selector may cost, in bytes.
+// longestSelector bounds the cost of a selector, in bytes.
 const longestSelector = 100 * 1024
 
 // WatchedBundles keeps the cluster's trust bundles up to date while pods of this node refer to
-// some, and tells when theirs have changed.
+// some, and reports changes of theirs.
 type WatchedBundles struct {
 	*demand
 	changed func(uid types.UID)
@@ -86,7 +86,7 @@ func NewTrustBundles(client kubernetes.Interface, changed func(uid types.UID)) *
 // Close ends the watch and waits for it.
 func (b *WatchedBundles) Close() { b.close() }
 
-// tell wakes the pods that a bundle is for.
+// tell wakes the pods that refer to a bundle.
 func (b *WatchedBundles) tell(obj any) {
 	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = unknown.Obj
@@ -104,7 +104,7 @@ func (b *WatchedBundles) tell(obj any) {
 	}
 }
 
-// ask notes what a pod wants to hear of, and returns the bundles.
+// ask notes the bundles that a pod refers to, and returns all bundles.
 func (b *WatchedBundles) ask(ctx context.Context, pod *v1.Pod, q bundleQuery) (*lister, error) {
 	b.mu.Lock()
 	if b.asked[pod.UID] == nil {
@@ -158,9 +158,9 @@ func (b *WatchedBundles) Signed(ctx context.Context, pod *v1.Pod, signer string,
 	return b.anchors(selected...), nil
 }
 
-// anchors are the certificates of bundles, each one once, PEM. Their order is nobody's to rely on:
-// another one with each start of the kubelet, and until then always the same, so that a volume
-// changes only when its certificates do.
+// anchors are the certificates of bundles, each one once, PEM. Their order is random by start of
+// the kubelet, so that no pod relies on it. It stays the same until then, so that a volume changes
+// only when its certificates do.
 func (b *WatchedBundles) anchors(bundles ...*certificatesv1.ClusterTrustBundle) []byte {
 	type anchor struct {
 		place [sha256.Size]byte

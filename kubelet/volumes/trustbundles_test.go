@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// pemOf are certificates that are none, but that can be told apart.
+// pemOf returns fake certificates that differ.
 func pemOf(names ...string) string {
 	var out bytes.Buffer
 	for _, n := range names {
@@ -27,7 +27,7 @@ func pemOf(names ...string) string {
 	return out.String()
 }
 
-// namesIn are those of what pemOf has made, in order.
+// namesIn returns the names of the fake certificates in data, in order.
 func namesIn(data []byte) string {
 	var names []string
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
@@ -42,7 +42,7 @@ func trustBundle(name, signer string, labels map[string]string, anchors ...strin
 		Spec: certificatesv1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: "a comment\n" + pemOf(anchors...)}}
 }
 
-// heard collects what pods are told.
+// heard collects the pods that were woken.
 type heard struct {
 	mu   sync.Mutex
 	pods []types.UID
@@ -54,7 +54,7 @@ func (h *heard) tell(uid types.UID) {
 	h.pods = append(h.pods, uid)
 }
 
-// take returns those that were told since the last time, each one once.
+// take returns the pods that were woken since the last time, each one once.
 func (h *heard) take() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -68,8 +68,8 @@ func podOf(uid types.UID) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p-" + string(uid), UID: uid}}
 }
 
-// TestTrustBundles: pods get the anchors of the bundles that they refer to, each one once, in an
-// order that stays, and hear of changes of these and no others.
+// TestTrustBundles: pods get the anchors of the bundles that they refer to, each one once, in a
+// stable order. They are woken by changes of these and no others.
 func TestTrustBundles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const signer = "example.com/s"

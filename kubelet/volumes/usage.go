@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Usage is how full a volume is. Of a volume without a file system of its own, what is free is what
-// the node's has.
+// Usage is the usage of a volume. A volume without a file system of its own shares the
+// node's free space.
 type Usage struct {
 	Used, Available, Capacity      uint64 // bytes
 	InodesUsed, InodesFree, Inodes uint64

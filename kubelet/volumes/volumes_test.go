@@ -65,8 +65,8 @@ func walk(t *testing.T, path, name string, into map[string]string) {
 	}
 }
 
-// TestReplaceShowsExactlyThePayload replaces random payloads by random ones; what can be read is
-// the newest, whatever was there, and one version is kept.
+// TestReplaceShowsExactlyThePayload replaces random payloads by random ones: the newest can be
+// read, whatever was there, and one version is kept.
 func TestReplaceShowsExactlyThePayload(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	dir := t.TempDir()
@@ -198,7 +198,7 @@ type noTrust struct {
 
 func (noTrust) Forget(types.UID) {}
 
-// noMounts records what would be mounted.
+// noMounts records mounts and makes none.
 type noMounts struct{ tmpfs []string }
 
 func (m *noMounts) Tmpfs(dir string, _ int64, _ Root) error {
@@ -313,7 +313,7 @@ func TestHostPathTypes(t *testing.T) {
 	}
 }
 
-// TestWatchedObjects: an object is watched while a pod refers to it, and its pods hear of changes.
+// TestWatchedObjects: an object is watched while a pod refers to it, and changes wake its pods.
 func TestWatchedObjects(t *testing.T) {
 	client := fake.NewClientset()
 	changed := make(chan types.UID, 16)
@@ -365,7 +365,7 @@ func TestHostMounts(t *testing.T) {
 	if points, err := mountpointsBelow(dir); err != nil || len(points) != 1 {
 		t.Errorf("mounted: %v %v", points, err)
 	}
-	// A kernel that can keep the files off the swap does.
+	// A kernel that can keep the files off the swap must do so.
 	probe := filepath.Join(dir, "probe")
 	if err := os.Mkdir(probe, 0o755); err != nil {
 		t.Fatal(err)
@@ -413,7 +413,8 @@ func TestHostMounts(t *testing.T) {
 	}
 }
 
-// TestEmptyDirInMemory: the pod's group has it at first, and what the pod then makes of it stays.
+// TestEmptyDirInMemory: the pod's group has it at first, and the pod's own changes of
+// its mode stay.
 func TestEmptyDirInMemory(t *testing.T) {
 	needs.Root(t, "emptyDir volumes in memory")
 	group := int64(4711)
@@ -443,8 +444,8 @@ func TestEmptyDirInMemory(t *testing.T) {
 	}
 }
 
-// TestMountsBelowAVolume: what is mounted below a volume, before or after it is bound, neither
-// keeps it from being taken away nor goes with it.
+// TestMountsBelowAVolume: a mount below a volume, before or after it is bound, neither keeps it
+// from being removed nor goes with it.
 func TestMountsBelowAVolume(t *testing.T) {
 	needs.Root(t, "mounts below the volumes of pods")
 	m := HostMounts{}
@@ -497,7 +498,7 @@ func TestRelabels(t *testing.T) {
 		volume  *Volume
 		plugin  Plugin
 		want    bool
-		options string // of what is mounted at its path
+		options string // of the mount at its path
 	}{
 		"emptyDir":                 {volume: &Volume{}, plugin: emptyDirs{}, want: true},
 		"projected":                {volume: &Volume{}, plugin: projections{}, want: true},

@@ -1,6 +1,6 @@
-// Package format is what mkbundle, which packs the node components, and
-// package bundle, which embeds and unpacks them, agree on. It is a package of
-// its own so that the tool does not embed its own output.
+// Package format is the contract between mkbundle, which packs the node components, and package
+// bundle, which embeds and unpacks them. It is a package of its own so that the tool does not embed
+// its own output.
 package format
 
 // IndexFile and PackedSuffix name the files in kubelet/bundle/files.
@@ -9,7 +9,7 @@ const (
 	PackedSuffix = ".zst"
 )
 
-// Index lists what was packed. It is written last: a folder that has it is whole.
+// Index lists the packed files. It is written last: a folder that has it is whole.
 type Index struct {
 	Components []Component `json:"components"`
 }

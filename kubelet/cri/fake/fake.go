@@ -63,8 +63,8 @@ func New(images ...string) *Runtime {
 
 func notFound(id string) error { return status.Errorf(codes.NotFound, "%q is not known", id) }
 
-// Fail has f asked before each call, from now on. It may refuse the call, or take its time. Nil
-// ends that.
+// Fail has f called before each call, from now on. It may refuse the call, or delay it.
+// Nil ends that.
 func (r *Runtime) Fail(f func(call, name string) error) {
 	if f == nil {
 		f = func(string, string) error { return nil }
@@ -114,7 +114,7 @@ func (r *Runtime) Status(context.Context) (*runtimeapi.StatusResponse, error) {
 	}}}, nil
 }
 
-// making is refuse for a call that makes something, which must not be cut short.
+// making is refuse for a creating call, which must not be cancelled.
 func (r *Runtime) making(ctx context.Context, call, name string) error {
 	if err := r.refuse(call, name); err != nil || ctx.Err() == nil {
 		return err
@@ -125,8 +125,8 @@ func (r *Runtime) making(ctx context.Context, call, name string) error {
 	return status.FromContextError(ctx.Err()).Err()
 }
 
-// Cut lists the calls that were to make something and whose context ended before they did. A real
-// runtime keeps what it has half made.
+// Cut lists the creating calls whose context ended before they were done. A real runtime keeps the
+// half-made objects.
 func (r *Runtime) Cut() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -513,7 +513,7 @@ func (r *Runtime) PullImage(_ context.Context, image string, _ *runtimeapi.AuthC
 	return image, nil
 }
 
-// Pulls lists what was pulled.
+// Pulls lists the pulled images.
 func (r *Runtime) Pulls() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

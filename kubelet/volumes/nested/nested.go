@@ -28,7 +28,7 @@ func Mountpoints(pod *v1.Pod, volume string) []string {
 	return slices.Compact(found)
 }
 
-// below returns the paths in outer's volume of the mounts directly below outer.
+// below returns the paths, in outer's volume, of the mounts directly below outer.
 func below(mounts []v1.VolumeMount, outer v1.VolumeMount) []string {
 	root := directory(outer.MountPath)
 	var paths []string
