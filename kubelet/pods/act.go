@@ -341,8 +341,11 @@ func (w *worker) graceFor(pod *v1.Pod, k Kill) time.Duration {
 			if c.Name != k.Name {
 				continue
 			}
-			probe := c.LivenessProbe
-			if k.Trouble == "startup" {
+			var probe *v1.Probe // none for a failed hook
+			switch k.Trouble {
+			case "liveness":
+				probe = c.LivenessProbe
+			case "startup":
 				probe = c.StartupProbe
 			}
 			if probe != nil && probe.TerminationGracePeriodSeconds != nil {

@@ -70,7 +70,8 @@ type CgroupManager interface {
 	Pods() ([]types.UID, error)
 }
 
-// Allocator admits pods and allocates their resources; see package allocation.
+// Allocator admits pods and allocates their resources; see package allocation. It calls Wake and
+// Evict under its own lock. So no caller of it holds the lock of a Manager.
 type Allocator interface {
 	Known(pod *v1.Pod)
 	Synced()
@@ -230,10 +231,13 @@ func (m *Manager) Update(pod *v1.Pod) {
 
 // Remove marks a pod that the API server no longer has.
 func (m *Manager) Remove(pod *v1.Pod) {
+	if !m.Has(pod.UID) {
+		return
+	}
+	m.Allocator.Deleted(pod.UID)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if w := m.pods[pod.UID]; w != nil {
-		m.Allocator.Deleted(pod.UID)
 		w.update(pod, true)
 	}
 }

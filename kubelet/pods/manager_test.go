@@ -148,6 +148,62 @@ func (w *world) allocator() *allocation.Manager {
 	return a
 }
 
+// unlocked is an allocator that checks its callers: none may hold the lock of the Manager. The
+// allocator wakes pods under its own lock, so two of them would wait for each other for ever.
+type unlocked struct {
+	*allocation.Manager
+	w *world
+}
+
+func (u unlocked) check() {
+	u.w.t.Helper()
+	free := make(chan struct{})
+	go func() { // ends when the lock is free
+		u.w.manager.Wake("no pod")
+		close(free)
+	}()
+	select {
+	case <-free:
+	case <-time.After(time.Minute):
+		u.w.t.Error("the allocator is called under the lock of the Manager")
+	}
+}
+
+func (u unlocked) Known(pod *v1.Pod) {
+	u.check()
+	u.Manager.Known(pod)
+}
+
+func (u unlocked) Synced() {
+	u.check()
+	u.Manager.Synced()
+}
+
+func (u unlocked) Answer(pod *v1.Pod, runs bool) allocation.Answer {
+	u.check()
+	return u.Manager.Answer(pod, runs)
+}
+
+func (u unlocked) Get(pod *v1.Pod) *v1.Pod {
+	u.check()
+	return u.Manager.Get(pod)
+}
+
+func (u unlocked) Shrunk(uid types.UID, status v1.PodStatus) {
+	u.check()
+	u.Manager.Shrunk(uid, status)
+}
+
+func (u unlocked) Deleted(uid types.UID) {
+	u.check()
+	u.Manager.Deleted(uid)
+}
+
+func (u unlocked) Release(uid types.UID) {
+	u.check()
+	u.Manager.Release(uid)
+}
+
 const image = "docker.io/library/app:1"
 
 func newWorld(t *testing.T) *world {
@@ -173,7 +229,7 @@ func (w *world) launch() {
 	w.allocations = w.allocator()
 	w.manager = pods.New(pods.Config{
 		Starts:  &w.turns,
-		Runtime: w.runtime, Images: w.runtime, Volumes: w, Cgroups: noCgroups{&w.grouped, &w.usage, w.step}, Devices: &w.devices, Probes: prober, Status: w, Events: w, Allocator: w.allocations, Network: w.network,
+		Runtime: w.runtime, Images: w.runtime, Volumes: w, Cgroups: noCgroups{&w.grouped, &w.usage, w.step}, Devices: &w.devices, Probes: prober, Status: w, Events: w, Allocator: unlocked{w.allocations, w}, Network: w.network,
 		Puller:  images.NewPuller(images.Config{Images: w.runtime, Events: w, Logger: slog.New(slog.DiscardHandler)}),
 		HostIPs: []string{"192.0.2.7"}, RuntimeName: "fake", Logger: slog.New(slog.DiscardHandler),
 		Kit: &pods.Kit{Volumes: w, Cgroups: noCgroups{&w.grouped, &w.usage, w.step}, Devices: &w.devices, LogDir: filepath.Join(w.dir, "logs"), ResolvConf: filepath.Join(w.dir, "resolv.conf"),

@@ -60,10 +60,11 @@ func NewSource(config SourceConfig) *Source {
 // Known is closed once Pods has all manifests.
 func (s *Source) Known() <-chan struct{} { return s.once }
 
-// A burst of changes is read once, when it is over; a pod that must end first is
-// checked again soon.
+// A burst of changes is read once, when it is over, or at the latest after settleMost: an editor's
+// swap file may change all the time. A pod that must end first is checked again soon.
 const (
 	settle     = 100 * time.Millisecond
+	settleMost = time.Second
 	retrySoon  = time.Second
 	maxFile    = 10 << 20
 	hiddenFile = "."
@@ -77,6 +78,7 @@ func (s *Source) Run(ctx context.Context) error {
 	}
 	defer watcher.Close()
 	watched := false
+	var latest time.Time // when a burst that has begun is read at the latest
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -87,13 +89,17 @@ func (s *Source) Run(ctx context.Context) error {
 			if event.Name == s.Dir && event.Has(fsnotify.Remove|fsnotify.Rename) {
 				watched = false
 			}
-			timer.Reset(settle)
+			if latest.IsZero() {
+				latest = time.Now().Add(settleMost)
+			}
+			timer.Reset(min(settle, time.Until(latest)))
 			continue
 		case err := <-watcher.Errors:
 			s.Logger.Debug("the watch of static pods' manifests told of an error; they are read regularly, too", "error", err)
 			continue
 		case <-timer.C:
 		}
+		latest = time.Time{}
 		if !watched {
 			watched = watcher.Add(s.Dir) == nil // a directory that is made later is found at the next read
 		}

@@ -360,3 +360,45 @@ func TestOneBadMirror(t *testing.T) {
 		t.Errorf("%d mirrors: %v", len(list.Items), err)
 	}
 }
+
+// TestManifestsAreReadAmidChanges: a file that changes all the time, such as that of an editor, does
+// not keep a manifest from being read.
+func TestManifestsAreReadAmidChanges(t *testing.T) {
+	dir := t.TempDir()
+	h := &host{pods: map[types.UID]*v1.Pod{}}
+	m := NewMirrors(MirrorsConfig{Client: fake.NewClientset(), Status: &statuses{set: map[types.UID]v1.PodPhase{}}, Wake: func(types.UID) {},
+		Logger: slog.New(slog.DiscardHandler), Node: func() *v1.Node { return nil }})
+	s := NewSource(SourceConfig{Dir: dir, NodeName: "n1", Pods: h, Mirrors: m, Logger: slog.New(slog.DiscardHandler)})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { // ends with ctx
+		if err := s.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	select {
+	case <-s.Known():
+	case <-ctx.Done():
+		t.Fatal("the directory is not read")
+	}
+	if err := os.WriteFile(filepath.Join(dir, "web.yaml"), fmt.Appendf(nil, manifest, 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range time.Tick(settle / 10) {
+		if err := os.WriteFile(filepath.Join(dir, ".web.yaml.swp"), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		h.mu.Lock()
+		runs := len(h.pods) == 1
+		h.mu.Unlock()
+		if runs {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatal("the manifest is not read while another file changes")
+		}
+	}
+}

@@ -269,30 +269,47 @@ func openBelow(root, path string) (int, error) {
 		return -1, err
 	}
 	defer r.Close()
+	fresh, err := missing(r, path)
+	if err != nil {
+		return -1, err
+	}
 	if err := r.MkdirAll(path, 0o750); err != nil {
 		return -1, err
 	}
-	if err := inheritOwner(r, path); err != nil {
+	if err := inheritOwner(r, fresh); err != nil {
 		return -1, err
 	}
 	return unix.Openat2(rootFD, path, how)
 }
 
+// missing returns the directories on the way to a path that are not there, the outermost first.
+func missing(r *os.Root, path string) (dirs []string, err error) {
+	at := ""
+	for part := range strings.SplitSeq(filepath.Clean(path), "/") {
+		at = filepath.Join(at, part)
+		switch _, err := r.Stat(at); {
+		case errors.Is(err, os.ErrNotExist):
+			dirs = append(dirs, at)
+		case err != nil:
+			return nil, err
+		}
+	}
+	return dirs, nil
+}
+
 // inheritOwner gives new directories the mode and the owner of the volume itself, so that its
-// writers may write to them.
-func inheritOwner(r *os.Root, path string) error {
+// writers may write to them. Directories that a user has made keep theirs.
+func inheritOwner(r *os.Root, fresh []string) error {
 	info, err := r.Stat(".")
 	if err != nil {
 		return err
 	}
-	at := ""
-	for part := range strings.SplitSeq(filepath.Clean(path), "/") {
-		at = filepath.Join(at, part)
-		if err := r.Chmod(at, info.Mode()); err != nil {
+	for _, dir := range fresh {
+		if err := r.Chmod(dir, info.Mode()); err != nil {
 			return err
 		}
 		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-			if err := r.Chown(at, int(stat.Uid), int(stat.Gid)); err != nil {
+			if err := r.Chown(dir, int(stat.Uid), int(stat.Gid)); err != nil {
 				return err
 			}
 		}

@@ -394,6 +394,22 @@ func TestHostMounts(t *testing.T) {
 	if err := m.BindBelow(volume, "out/passwd", target); err == nil {
 		t.Error("a subPath led out of its volume")
 	}
+	// What a user has made in the volume keeps its mode and owner when a directory is made below it.
+	private := filepath.Join(volume, "private")
+	if err := errors.Join(os.Mkdir(private, 0o700), os.Chown(private, 1000, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(dir, "pod", "sub", "1")
+	if err := m.BindBelow(volume, "private/new", other); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stat := info.Sys().(*syscall.Stat_t); info.Mode().Perm() != 0o700 || stat.Uid != 1000 || stat.Gid != 1000 {
+		t.Errorf("the directory of a user has become %v, %d, %d", info.Mode(), stat.Uid, stat.Gid)
+	}
 	if err := m.BindBelow(volume, "new/dir", target); err != nil {
 		t.Fatal(err)
 	}
