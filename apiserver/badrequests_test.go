@@ -149,7 +149,7 @@ func (s *badClient) send(t *testing.T, method, path, contentType string, body []
 	return res.StatusCode
 }
 
-// librarys tells the answers apart that say 500 where 400 is meant: k8s.io/apiserver does not
+// librarys reports whether the library answers 500 where 400 is meant: k8s.io/apiserver does not
 // classify the errors of strategic merge patches and of applied objects whose fields have the wrong
 // types. kube-apiserver answers the same. A version that is not reached yet is a time-out, 504, by
 // the protocol.
@@ -165,9 +165,9 @@ func librarys(method, contentType string, code int, answer []byte) bool {
 	return code == http.StatusInternalServerError && method == http.MethodPatch && patch && status.Reason == ""
 }
 
-// sendMeasured is send, with what the request cost in memory. The runtime counts what the whole
-// process allocates, the work of other tests' servers included. That comes and goes, so the least
-// of a few tries is closest to the request's own cost.
+// sendMeasured is send, with the request's cost in memory. The runtime counts all allocations of
+// the process, the work of other tests' servers included. That comes and goes, so the least of a
+// few tries is closest to the request's own cost.
 func (s *badClient) sendMeasured(t *testing.T, method, path, contentType string, body []byte) int {
 	t.Helper()
 	var before, after runtime.MemStats
@@ -185,11 +185,11 @@ func (s *badClient) sendMeasured(t *testing.T, method, path, contentType string,
 	return code
 }
 
-// mostMemory is what a request may make the server allocate in all, released again or not: a body
-// of the largest size, 3 MiB, in all the forms that it takes on its way.
+// mostMemory is the limit of a request's allocations in all, released again or not: a body of the
+// largest size, 3 MiB, in all the forms that it takes on its way.
 const mostMemory = 256 << 20
 
-// nested is text so many times, around what is in the middle.
+// nested is left so many times, the middle, and right as many times.
 func nested(left, right, middle string, times int) string {
 	return strings.Repeat(left, times) + middle + strings.Repeat(right, times)
 }

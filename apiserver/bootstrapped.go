@@ -35,8 +35,8 @@ func (s *Server) checkBootstrap(*http.Request) error {
 }
 
 // withoutRights fails /readyz until RBAC is synced and the cluster is bootstrapped. Load balancers
-// and the leader ask from the first moment on, without credentials or with a node's. Without the
-// roles they would be told that they may not ask.
+// and the leader request it from the first moment on, without credentials or with a node's. Without
+// the roles they would get the error that it is forbidden.
 func (s *Server) withoutRights(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/readyz" || r.URL.RawQuery != "" || !s.unsynced() && s.bootstrapped() {
@@ -48,7 +48,7 @@ func (s *Server) withoutRights(next http.Handler) http.Handler {
 }
 
 // rightsPatience is how long Prepare waits for this server's informers to show roles that it has
-// written. It is for users who take roles away again.
+// written. Without it, users that remove roles again would keep it waiting.
 const rightsPatience = 5 * time.Second
 
 // Prepare returns when the cluster has its default objects and this server's authorizer knows

@@ -34,8 +34,9 @@ import (
 //
 //	aggregator → Barque's own kinds → custom resources → not found
 //
-// Each server hands on what it does not serve. Authentication, authorization, audit, admission and
-// flow control are the same for all of them: they stand once, in front of the aggregator.
+// Each server hands on requests that it does not serve. Authentication, authorization,
+// audit, admission and flow control are the same for all of them: they stand once, in front
+// of the aggregator.
 type chain struct {
 	aggregator *aggregatorserver.APIAggregator
 	own        *genericapiserver.GenericAPIServer
@@ -92,7 +93,7 @@ func (s *Server) newChain(config *genericapiserver.Config, parts *parts) (*chain
 	return c, nil
 }
 
-// extensionsConfig configures the server of CustomResourceDefinitions and of what they define. Its
+// extensionsConfig configures the server of CustomResourceDefinitions and of custom resources. Its
 // controllers run on every server: they write status that follows from the object alone, and
 // compare the resourceVersion, so that equal writers cannot harm each other.
 func (s *Server) extensionsConfig(config genericapiserver.Config, parts *parts) (*extensionsserver.Config, error) {
@@ -115,7 +116,8 @@ func (s *Server) extensionsConfig(config genericapiserver.Config, parts *parts) 
 	}, nil
 }
 
-// aggregatorConfig configures the first server, which knows by APIServices who serves a group.
+// aggregatorConfig configures the first server, which finds the server of a group by
+// its APIServices.
 func (s *Server) aggregatorConfig(config genericapiserver.Config, parts *parts) (*aggregatorserver.Config, error) {
 	options, err := parts.libraryStorage(aggregatorscheme.Scheme, aggregatorscheme.Codecs)
 	if err != nil {

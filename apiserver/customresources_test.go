@@ -29,10 +29,10 @@ import (
 	"github.com/barque/barque/apiserver/storage"
 )
 
-// hangs bounds what only a hang reaches.
+// hangs bounds waits that only a hang exceeds.
 const hangs = time.Minute
 
-// boats is a definition that uses most of what definitions can say.
+// boats is a definition that uses most features of definitions.
 const boats = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

@@ -23,9 +23,9 @@ const (
 	definitionPoll     = 2 * time.Millisecond
 )
 
-// freshDefinitions stands behind the server of custom resources. That one goes by what its informer
-// has seen, which is a moment behind the store, and would answer 404 for what another server serves
-// already. This one asks the store, and sends the request back when there is a definition.
+// freshDefinitions stands behind the server of custom resources. That one uses its informer, which
+// is a moment behind the store, and would answer 404 for a resource that another server serves
+// already. This one reads the store, and sends the request back when there is a definition.
 type freshDefinitions struct {
 	get    func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error)
 	known  crdlisters.CustomResourceDefinitionLister

@@ -75,7 +75,7 @@ func TestFrontProxy(t *testing.T) {
 		ca      *testCA
 		subject pkix.Name
 		headers []string
-		is      string // "" is nobody
+		is      string // "" is no user
 	}{
 		"the proxy":                                  {proxies, auth, user, "ann"},
 		"the proxy, with headers of its own":         {proxies, auth, dev, "ann"},

@@ -79,8 +79,9 @@ func TestNobodyBecomesAController(t *testing.T) {
 	}
 }
 
-// TestNobodyBecomesAnAdministrator: whoever has all rights of RBAC may act as system:masters, as in
-// Kubernetes. That opens no path that is for administrators, and gives no certificate of theirs.
+// TestNobodyBecomesAnAdministrator: a user with all rights of RBAC may impersonate
+// system:masters, as in Kubernetes. That opens no path that is for administrators, and gives no
+// certificate of theirs.
 func TestNobodyBecomesAnAdministrator(t *testing.T) {
 	const path = "/barque/v1/anything"
 	c := startCluster(t, func(cfg *Config) {

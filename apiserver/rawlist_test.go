@@ -169,7 +169,7 @@ func (k *rawKind) compare(t *testing.T, w *trips, opts apistorage.ListOptions, m
 		t.Fatalf("%s is not served", mediaType)
 	}
 	encoders := map[string]runtime.Encoder{mediaType: w.codecs.EncoderForVersion(info.Serializer, k.GroupVersion())}
-	if info.PrettySerializer != nil { // which the request did not tell
+	if info.PrettySerializer != nil { // which the request did not select
 		encoders[mediaType+", indented"] = w.codecs.EncoderForVersion(info.PrettySerializer, k.GroupVersion())
 	}
 	plain, err := k.list(t.Context(), opts)
@@ -219,7 +219,7 @@ func FuzzRawLists(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kind uint16, seed int64) { kinds[int(kind)%len(kinds)].check(t, w, 2, seed) })
 }
 
-// plainClient sends what it is told, and decodes nothing.
+// plainClient sends requests as they are, and decodes nothing.
 func (c *cluster) plainClient(t testing.TB) *http.Client {
 	t.Helper()
 	credentials := must(restclient.TLSConfigFor(c.ca.client(t, c.host, subject("admin", "system:masters"))))(t)
@@ -237,7 +237,7 @@ func rawListsOf(t testing.TB, gr schema.GroupResource) (n float64) {
 	return n
 }
 
-// response is what a client gets.
+// response is a client's response.
 type response struct {
 	status, body string
 	header       http.Header
@@ -362,7 +362,7 @@ func TestRawListsOverHTTP(t *testing.T) {
 				for _, encoding := range []string{"", "gzip"} {
 					brief := query == "" || query == "limit=3"
 					if (encoding != "" || !accept.stored) && !brief {
-						continue // how it is sent has nothing to do with what is listed
+						continue // the form of the response has nothing to do with the listed objects
 					}
 					// The others are too short to be compressed.
 					if (encoding != "" || !accept.all) && of.path != "/api/v1/configmaps" {

@@ -112,8 +112,8 @@ func TestStrangersHoldNothing(t *testing.T) {
 	}
 }
 
-// TestTLSOptions: without options no CBC suite and no TLS below 1.2 is spoken. With them the server
-// speaks what they name. HTTP/2 stays.
+// TestTLSOptions: without options no CBC suite and no TLS below 1.2 is accepted. With them the
+// server accepts those that they name. HTTP/2 stays.
 func TestTLSOptions(t *testing.T) {
 	t.Parallel()
 	const gcm, cbc = tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA

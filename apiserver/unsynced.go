@@ -63,7 +63,7 @@ func (s *Server) withoutWritesUntilSynced(next http.Handler, codecs runtime.Nego
 		ctx, cancel := context.WithTimeoutCause(r.Context(), unsyncedPatience, errStoreSlowToWrite)
 		defer cancel()
 		if _, err := s.cfg.Store.View(ctx, raftstore.ViewOptions{}); err != nil && r.Context().Err() == nil {
-			if !errors.Is(err, raftstore.ErrUnavailable) { // whatever it is, nothing was written
+			if !errors.Is(err, raftstore.ErrUnavailable) { // with any other error, nothing was written
 				err = fmt.Errorf("%w: %w", raftstore.ErrUnavailable, err)
 			}
 			gv := schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}

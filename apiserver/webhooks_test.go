@@ -31,8 +31,8 @@ import (
 	"github.com/barque/barque/apiserver/rbac"
 )
 
-// hooks is a server of webhooks beside the test. The first part of a path says what it does, the
-// second one is a name under which calls are counted.
+// hooks is a server of webhooks beside the test. The first part of a path selects its behaviour,
+// the second one is a name under which calls are counted.
 type hooks struct {
 	*httptest.Server
 	mu    sync.Mutex
@@ -185,7 +185,7 @@ func TestWebhooks(t *testing.T) {
 		mutating   bool
 		code       int32  // 0 means that the object is written
 		says       string // in the error
-		data       string // keys and values of what is written, beside its own
+		data       string // keys and values of the written object, beside its own
 	}{
 		{name: "allow", does: "allow"},
 		{name: "deny", does: "deny", code: http.StatusTeapot, says: `admission webhook "deny.c1.example.com" denied the request: not today`},
@@ -250,7 +250,7 @@ func TestWebhooks(t *testing.T) {
 	}
 }
 
-// What a later webhook changes is shown again to an earlier one that wants it, once.
+// A change by a later webhook is shown again to an earlier one that wants it, once.
 func TestWebhookReinvocation(t *testing.T) {
 	c := startCluster(t)
 	withDefaultNamespace(t, c)
@@ -341,7 +341,7 @@ func TestWebhookCannotLockUp(t *testing.T) {
 	}
 }
 
-// The flag is what helps when a configuration cannot be deleted.
+// The flag helps when a configuration cannot be deleted.
 func TestWebhooksDisabled(t *testing.T) {
 	c := startCluster(t, func(cfg *Config) {
 		cfg.Admission.Disable = []string{"ValidatingAdmissionWebhook"}

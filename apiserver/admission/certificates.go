@@ -30,20 +30,22 @@ var (
 	trustBundles    = schema.GroupResource{Group: certificatesv1.GroupName, Resource: "clustertrustbundles"}
 )
 
-// CertificateApproval lets only those approve or deny a request who may "approve" for its signer.
+// CertificateApproval refuses to approve or deny a request unless the user may "approve" for
+// its signer.
 type CertificateApproval struct {
 	*admission.Handler
 	authz authorizer.UnconditionalAuthorizer
 }
 
-// CertificateSigning lets only those write the certificate and the conditions of a request who may
-// "sign" for its signer.
+// CertificateSigning refuses to write the certificate and the conditions of a request unless the
+// user may "sign" for its signer.
 type CertificateSigning struct {
 	*admission.Handler
 	authz authorizer.UnconditionalAuthorizer
 }
 
-// TrustBundleAttest lets only those write a trust bundle of a signer who may "attest" for it.
+// TrustBundleAttest refuses to write a trust bundle of a signer unless the user may "attest"
+// for it.
 type TrustBundleAttest struct {
 	*admission.Handler
 	authz authorizer.UnconditionalAuthorizer
@@ -118,8 +120,8 @@ func (c *CertificateSigning) Validate(ctx context.Context, a admission.Attribute
 	return nil
 }
 
-// Validate implements admission.ValidationInterface. A bundle cannot change its signer, so that the
-// new object tells it.
+// Validate implements admission.ValidationInterface. A bundle cannot change its signer, so the new
+// object names it.
 func (t *TrustBundleAttest) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetResource().GroupResource() != trustBundles {
 		return nil
@@ -203,7 +205,7 @@ func subjectNames(r *x509.CertificateRequest, admins bool) []string {
 	return names
 }
 
-// mayUseSigner tells whether a user may do something for a signer, by its name or as one of all
+// mayUseSigner reports whether a user may use a verb for a signer, by its name or as one of all
 // signers of its domain.
 func mayUseSigner(ctx context.Context, authz authorizer.UnconditionalAuthorizer, who user.Info, verb, signer string) bool {
 	domain, _, _ := strings.Cut(signer, "/")
@@ -219,7 +221,7 @@ func mayUseSigner(ctx context.Context, authz authorizer.UnconditionalAuthorizer,
 	return false
 }
 
-// onlyCollected tells that an update changes nothing but what garbage collection goes by.
+// onlyCollected reports whether an update changes only fields that garbage collection uses.
 func onlyCollected(obj, old runtime.Object) bool {
 	changed := obj.DeepCopyObject()
 	is, err := meta.Accessor(changed)

@@ -19,7 +19,7 @@ import (
 // ownRequest allows to ask for a node's own certificates only.
 func ownRequest(node string, a admission.Attributes) error {
 	if a.GetOperation() != admission.Create || a.GetSubresource() != "" {
-		return nil // others say who may
+		return nil // the authorizers decide
 	}
 	r, ok := a.GetObject().(*certificatesv1.CertificateSigningRequest)
 	if !ok {
@@ -38,9 +38,9 @@ func ownRequest(node string, a admission.Attributes) error {
 	return nil
 }
 
-// podCertificate allows to ask for certificates of the node's own pods, in the name of the service
-// account that they run as. The UIDs are compared too: a signer goes by them. What the informers do
-// not show so is read from the store, since a kubelet may be ahead of them.
+// podCertificate allows requests for certificates of the node's own pods, in the name of their
+// service account. The UIDs are compared too, because a signer uses them. A kubelet may be ahead of
+// the informers: objects that do not match there are read from the store.
 func (n *NodeRestriction) podCertificate(ctx context.Context, node string, a admission.Attributes) error {
 	if a.GetOperation() != admission.Create || a.GetSubresource() != "" {
 		return fmt.Errorf("can only create PodCertificateRequests")

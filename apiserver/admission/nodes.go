@@ -33,7 +33,7 @@ type NodeFeatures struct {
 	version *version.Version
 }
 
-// PodResize refuses to resize a pod beyond what its node has.
+// PodResize refuses to resize a pod beyond the resources of its node.
 type PodResize struct {
 	*admission.Handler
 	nodes listers.NodeLister

@@ -38,8 +38,7 @@ func ownVolume(node string, a admission.Attributes) error {
 	return nil
 }
 
-// sizeOfClaim allows to say of a claim how large its volume is, and what has become of making it
-// larger.
+// sizeOfClaim allows to write the size of a claim's volume and the progress of its expansion.
 func sizeOfClaim(a admission.Attributes) error {
 	now, isNew := a.GetObject().(*corev1.PersistentVolumeClaim)
 	old, isOld := a.GetOldObject().(*corev1.PersistentVolumeClaim)

@@ -18,10 +18,10 @@ import (
 // server has as a client, and room for others. Each takes some kilobytes.
 const rememberedCertificates = 4096
 
-// certificates authenticates by client certificates, as the API machinery does. That verifies the
-// signature for each request, which takes a good part of what a small request takes. Here the
-// result is remembered for a certificate. It holds while the authorities are the same, and while
-// those that vouch for the certificate are valid. Whether the certificate itself is valid is
+// certificates authenticates by client certificates, as the API machinery does. The API machinery
+// verifies the signature for each request, which is a good part of the cost of a small request.
+// Here the result is cached for a certificate. It holds while the authorities are the same, and
+// while those that vouch for the certificate are valid. The validity of the certificate itself is
 // checked each time.
 type certificates struct {
 	authorities x509.VerifyOptionFunc
@@ -68,7 +68,7 @@ func (c *certificates) AuthenticateRequest(r *http.Request) (*authenticator.Resp
 	}
 	chain, err := clientcert.NewChain(sent, options)
 	if err != nil {
-		return c.first.AuthenticateRequest(r) // which says what is wrong
+		return c.first.AuthenticateRequest(r) // whose error has the reason
 	}
 	v := &verified{chain, c.without(sent[0])}
 	c.verified.Add(sent[0], v)

@@ -180,8 +180,8 @@ func TestCertificatesOfControllers(t *testing.T) {
 	}
 }
 
-// TestCertificatesOfOtherNames: only certificates of the names are looked at further, and what is
-// said of the others is what the API machinery says.
+// TestCertificatesOfOtherNames: only certificates of the names are checked further, and the errors
+// of the others are the API machinery's.
 func TestCertificatesOfOtherNames(t *testing.T) {
 	authority := certificate(t, nil, "CA", time.Now().Add(time.Hour))
 	trust := &trusted{now: time.Now()}

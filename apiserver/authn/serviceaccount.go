@@ -15,8 +15,8 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 )
 
-// Objects looks up what tokens are bound to. A lister that does not know an object is not
-// believed: the object may be newer than the lister.
+// Objects reads the objects that tokens are bound to. An object that the lister lacks may be newer
+// than the lister, so it is read from the API.
 type Objects struct {
 	Client          kubernetes.Interface
 	ServiceAccounts listers.ServiceAccountLister

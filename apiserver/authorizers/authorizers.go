@@ -160,7 +160,7 @@ type generation struct {
 }
 
 // stale returns the path of a webhook's kubeconfig that has changed since it was read, or "". A
-// file that cannot be read now has not changed: the webhook goes on with what it had.
+// file that cannot be read now has not changed: the webhook keeps its configuration.
 func (g *generation) stale() string {
 	for _, path := range slices.Sorted(maps.Keys(g.clients)) {
 		if data, err := configfile.Read(path); err == nil && configfile.Hash(data) != g.clients[path] {

@@ -49,7 +49,7 @@ const (
 // permitted are users to whom RBAC permits get.
 var permitted = []string{"system:node:n1", "barque:kubelet-client", "system:kube-scheduler", jobController, nodeController, routeController, "root", "ann", "system:anonymous"}
 
-// started are authorizers that look for changed files, and what they decide.
+// started has running authorizers that watch their files, with their decisions.
 type started struct {
 	authorizer.Authorizer
 	*Authorizers
@@ -117,8 +117,8 @@ func hook(kubeconfig, policy, more string) string {
 	return fmt.Sprintf("- type: Webhook\n  name: hook\n  webhook:\n    timeout: 3s\n    authorizedTTL: 1ms\n    unauthorizedTTL: 1ms\n    subjectAccessReviewVersion: v1\n    matchConditionSubjectAccessReviewVersion: v1\n    failurePolicy: %s\n    connectionInfo: {type: KubeConfigFile, kubeConfigFile: %s}\n%s", policy, kubeconfig, more)
 }
 
-// TestIllWebhooks: whatever a webhook does, and wherever it stands, nodes, administrators and the
-// cluster's own parts get their rights, and no more.
+// TestIllWebhooks: with a webhook that misbehaves in any way, at any place, nodes, administrators
+// and the cluster's own parts get their rights, and no more.
 func TestIllWebhooks(t *testing.T) {
 	asked := &atomic.Int32{}
 	dead := httptest.NewTLSServer(http.NotFoundHandler())
@@ -185,8 +185,8 @@ func TestIllWebhooks(t *testing.T) {
 	}
 }
 
-// TestOnlyAdministratorsActAsControllers: whatever a role or a webhook says, nobody else takes the
-// identity of a part of the control plane. Other accounts can be impersonated as in Kubernetes.
+// TestOnlyAdministratorsActAsControllers: no role and no webhook lets other users impersonate a
+// part of the control plane. Other accounts can be impersonated as in Kubernetes.
 func TestOnlyAdministratorsActAsControllers(t *testing.T) {
 	anything := func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 		return authorizer.DecisionAllow, "", nil

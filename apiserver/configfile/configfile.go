@@ -1,6 +1,6 @@
-// Package configfile reads configuration files of a server: once, or again whenever they change. It
+// Package configfile reads configuration files of a server: once, or again after each change. It
 // knows for each file the hash of the content that is in effect, so that files that differ between
-// servers are seen. What a file means is its reader's.
+// servers are seen. It does not interpret the content.
 package configfile
 
 import (
@@ -35,7 +35,7 @@ type State struct {
 	// Next is the hash of the content on disk if it is another one, and counts from the next start
 	// on.
 	Next string
-	// Problem says why the content on disk is not in effect, or what else is wrong with it.
+	// Problem is the reason why the content on disk is not in effect, or another fault of it.
 	Problem string
 }
 
@@ -86,13 +86,13 @@ func unread(err error) error {
 // Config of a File. Flag and Path are required.
 type Config struct {
 	Flag, Path string
-	// Apply puts a content into effect, or says what is wrong with it. nil means that a change
-	// counts at the next start only.
+	// Apply puts a content into effect, or returns the fault of it. nil means that a change counts at
+	// the next start only.
 	Apply func(ctx context.Context, data []byte) error
-	// Reloaded is called after each change was applied or refused; nil is nobody.
+	// Reloaded is called after each change was applied or refused; it may be nil.
 	Reloaded func(data []byte, err error)
-	// Meanwhile says what counts while the content on disk is not in effect, and how to end that.
-	// nil adds nothing to a problem.
+	// Meanwhile describes the content in effect while the one on disk is not, and how to end that. nil
+	// adds nothing to a problem.
 	Meanwhile func() string
 	Logger    *slog.Logger
 }
@@ -157,9 +157,9 @@ func (f *File) Run(ctx context.Context) error {
 	}
 }
 
-// Check applies the content if it is not in effect, and the last look has found the same: half of a
-// file that is being written may be valid, and lack a rule. One that is refused is tried again:
-// what was wrong may be outside of the file.
+// Check applies the content if it is not in effect, and the last read has found the same: half of a
+// file that is being written may be valid, and lack a rule. A refused content is tried again,
+// because the cause may be outside of the file.
 func (f *File) Check(ctx context.Context) {
 	data, err := read(f.Path)
 	hash := ""

@@ -111,7 +111,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestRead refuses what is no file, and one that is too large.
+// TestRead: a path that is not a file, and a file that is too large, are refused.
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
 	large := filepath.Join(dir, "large")

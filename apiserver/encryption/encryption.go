@@ -42,7 +42,7 @@ type Keys interface {
 	Epoch(ctx context.Context) (*Epoch, error)
 	// Renew learns the newest state that there is.
 	Renew(ctx context.Context) error
-	// Key returns the key with the ID. The error tells why this server does not have it. It is
+	// Key returns the key with the ID. The error has the reason why this server lacks it. It is
 	// ErrUnlisted only if the newest state of the keys, of all servers, does not list the key.
 	Key(ctx context.Context, id string) ([]byte, error)
 }
@@ -163,7 +163,7 @@ func split(stored []byte) (id string, sealed []byte, ok bool) {
 	return string(name), sealed, ok
 }
 
-// of returns what encrypts and decrypts with a key. The caller may be the first one to use it.
+// of returns the transformer of a key. The caller may be its first user.
 func (t *Transformers) of(ctx context.Context, id string) (value.Transformer, error) {
 	t.mu.RLock()
 	known := t.byKey[id]
@@ -201,8 +201,8 @@ func (t *Transformers) Seal(ctx context.Context, id string, data []byte, at valu
 	return slices.Concat([]byte(Prefix), []byte(id), []byte(":"), sealed), nil
 }
 
-// Open returns a stored value in clear, and the ID of the key under which it was. The error is a
-// storage.UnavailableError unless nobody can read the value: it was changed, or its key is gone.
+// Open returns a stored value in clear, and the ID of its key. The error is a
+// storage.UnavailableError unless no server can read the value: it was changed, or its key is gone.
 func (t *Transformers) Open(ctx context.Context, stored []byte, at value.Context) (data []byte, id string, err error) {
 	id, sealed, ours := split(stored)
 	switch {
@@ -252,8 +252,8 @@ type sealer struct {
 
 var _ storage.Sealer = (*sealer)(nil)
 
-// Seal implements storage.Sealer. The state of the keys is read before all else: what is decided
-// after it, by a file that may change, counts only while that state is the newest one.
+// Seal implements storage.Sealer. The state of the keys is read first. A later decision, by a file
+// that may change, counts only while that state is the newest one.
 func (s *sealer) Seal(ctx context.Context, data []byte, at value.Context) ([]byte, raftstore.Precondition, error) {
 	if s.never { // first: nodes need their leases, also while the state of the keys is damaged
 		return data, raftstore.Precondition{}, nil

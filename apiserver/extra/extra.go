@@ -18,8 +18,8 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// MastersOnly refuses other methods, and whoever is no administrator by system:masters or
-// barque:admins, whatever RBAC says. One who acts as an administrator has to be one.
+// MastersOnly refuses other methods, and users without system:masters or barque:admins, independent
+// of RBAC. A user that impersonates an administrator has to be one.
 func MastersOnly(method string, next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch _, ok := Master(w, r); {
@@ -45,8 +45,8 @@ func MastersAndServers(method string, next http.HandlerFunc) http.Handler {
 	})
 }
 
-// MastersChange serves everybody who may read the path by RBAC, and refuses every other method to
-// whoever is no administrator, as MastersOnly does.
+// MastersChange serves the path to all users that may read it by RBAC. It refuses every other
+// method to users that are no administrators, as MastersOnly does.
 func MastersChange(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {

@@ -139,7 +139,7 @@ func TestProxyNamesUser(t *testing.T) {
 	}
 }
 
-// TestStrangersNameNobody: whatever else shows such headers is no proxy.
+// TestStrangersNameNobody: the headers have no effect from any other client.
 func TestStrangersNameNobody(t *testing.T) {
 	ca, other := newCA(t), newCA(t)
 	p, _, _ := start(t, ca)
@@ -227,8 +227,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestAFileWithoutCAs: an empty file logs nobody out, and the state says so. Neither does a missing
-// one.
+// TestAFileWithoutCAs: an empty file logs no user out, and the state reports it. So does a
+// missing one.
 func TestAFileWithoutCAs(t *testing.T) {
 	ca := newCA(t)
 	p, path, log := start(t, ca)
@@ -377,8 +377,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestOwnCAIsRefused: with the cluster's CA, each node and user could pass for a proxy. It is known
-// by its key, in whatever certificate.
+// TestOwnCAIsRefused: with the cluster's CA, each node and user could pass for a proxy. It is
+// recognized by its key, in any certificate.
 func TestOwnCAIsRefused(t *testing.T) {
 	own, proxies := newCA(t), newCA(t)
 	again := *own

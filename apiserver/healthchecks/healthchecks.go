@@ -1,6 +1,6 @@
 // Package healthchecks has the checks of /healthz, /livez and /readyz under the names that probes,
-// load balancers and scripts know from kube-apiserver, and what each means here. It knows no store
-// and no objects: its callers hand it the questions.
+// load balancers and scripts know from kube-apiserver, and the meaning of each here. It knows no
+// store and no objects: its callers provide the checks.
 package healthchecks
 
 import (
@@ -27,7 +27,7 @@ const within = 800 * time.Millisecond
 var errStoreSlow = errors.New("the store did not answer within " + within.String())
 
 // OfStore returns the checks of /readyz that fail with the reason why the store of this server
-// cannot serve. ready returns it. The API shows reasons to those who ask for the one check, at
+// cannot serve. ready returns it. The API shows the reason in the response of the single check, at
 // /readyz/store; /readyz?verbose only names the checks that fail, and needs no credentials.
 //
 // They are no checks of /livez: a server without a quorum must not be killed for it, since a

@@ -20,8 +20,8 @@ const (
 )
 
 // varying are the parts of an error that differ from one time to the next while the fault is the
-// same, with what stands for them. Ports of servers stay, as do status codes and other small
-// numbers: they tell faults apart.
+// same, with their substitutes. Ports of servers stay, as do status codes and other small numbers:
+// they distinguish faults.
 var varying = []struct {
 	part *regexp.Regexp
 	by   string
@@ -51,8 +51,8 @@ type repeats struct {
 	said map[string]time.Time
 }
 
-// again tells whether the same record, or one that differs in its varying parts alone, was said a
-// short time ago. Otherwise it counts as said now.
+// again reports whether the same record, or one that differs in its varying parts alone, was logged
+// a short time ago. Otherwise it counts as logged now.
 func (s *repeats) again(r slog.Record) bool {
 	var key strings.Builder
 	key.WriteString(r.Message)

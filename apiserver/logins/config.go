@@ -93,7 +93,7 @@ type generation struct {
 // newGeneration makes the authenticators of a valid configuration. They work in the background
 // until end is called.
 func newGeneration(config *apiserver.AuthenticationConfiguration, algs, ownIssuers []string, server string) (*generation, error) {
-	ctx, cancel := context.WithCancel(context.Background()) // cancelled by end: a configuration outlives who reads it
+	ctx, cancel := context.WithCancel(context.Background()) // cancelled by end: a configuration outlives its reader
 	g := &generation{end: cancel}
 	var issuers []authenticator.Token
 	for i, jwt := range config.JWT {

@@ -70,7 +70,7 @@ func (l *Logins) ready(t *testing.T) {
 	wait.NoError(t, "the issuers answer", func(context.Context) error { return l.current.Load().healthy() })
 }
 
-// TestIssuers: users of several issuers log in; nobody gets a reserved name.
+// TestIssuers: users of several issuers log in; none of them gets a reserved name.
 func TestIssuers(t *testing.T) {
 	one, two, stranger := logintest.NewIssuer(t), logintest.NewIssuer(t), logintest.NewIssuer(t)
 	path := logintest.Write(t, filepath.Join(t.TempDir(), "a.yaml"), head+"jwt:\n"+one.Config()+mappings+two.Config()+"  claimMappings: {username: {claim: sub, prefix: \"two:\"}}\n")
@@ -165,7 +165,7 @@ func TestAnonymous(t *testing.T) {
 	}
 	logintest.Write(t, path, head+"anonymous: {enabled: false}\n")
 	wait.True(t, "they are off", func() bool { ok, counts := may("/apis"); return !ok && counts })
-	// Proxies and joining machines ask these, whatever the file says.
+	// Proxies and joining machines read these, with any file.
 	for _, path := range []string{"/readyz", "/healthz", "/livez", "/version"} {
 		if ok, _ := may(path); !ok {
 			t.Errorf("%s is not answered", path)

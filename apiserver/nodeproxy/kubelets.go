@@ -73,7 +73,7 @@ func (k *toKubelets) to(node *corev1.Node, insecure bool) *http.Transport {
 	return to.Transport
 }
 
-// ofCluster reports whether one of the roots has signed the peer's certificate, for whatever use.
+// ofCluster reports whether one of the roots has signed the peer's certificate, for any use.
 func ofCluster(peer tls.ConnectionState, roots *x509.CertPool) bool {
 	if len(peer.PeerCertificates) == 0 {
 		return false

@@ -131,7 +131,7 @@ func (f *failing) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// logQuery is how the kubelet is told what part of the log is wanted.
+// logQuery returns the kubelet's query parameters for the wanted part of the log.
 func logQuery(opts *corev1.PodLogOptions) url.Values {
 	query := make(url.Values)
 	for name, set := range map[string]bool{"follow": opts.Follow, "previous": opts.Previous, "timestamps": opts.Timestamps} {

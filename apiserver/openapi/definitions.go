@@ -67,7 +67,7 @@ func (d *definer) structure(t reflect.Type) (spec.Schema, map[string]bool) {
 	return s, dependencies
 }
 
-// oneOf keeps what v3 says better than v2: that a value may be of several types.
+// oneOf keeps a fact that v3 shows better than v2: that a value may be of several types.
 func (d *definer) oneOf(value any, v2 spec.Schema) spec.Schema {
 	many, ok := value.(oneOfTyper)
 	if !ok {

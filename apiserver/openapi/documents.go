@@ -35,8 +35,8 @@ var (
 	formV3 = form{"application/com.github.proto-openapi.spec.v3.v1.0+protobuf", "proto-openapi.spec.v3", handler3.ToV3ProtoBinary}
 )
 
-// A client asks for the list of documents, and then for those that it does not have. The list is
-// therefore made without building a document: the hash of one is that of what it is built from.
+// A client requests the list of documents, and then those that it does not have. The list is
+// therefore made without building a document: the hash of one is that of its sources.
 const (
 	keptDocuments = 16
 	keptFor       = 10 * time.Minute
@@ -52,8 +52,7 @@ type document struct {
 // documentCache keeps the last documents in their encoded form.
 type documentCache struct {
 	encoded *cache.LRUExpireCache
-	// building is held by who builds a document: to build one takes much more memory than to keep
-	// it.
+	// building is held while a document is built: to build one takes much more memory than to keep it.
 	building *sync.Mutex
 }
 
@@ -122,8 +121,7 @@ func (s *Service) list() (map[string]document, error) {
 	return list, nil
 }
 
-// tag is the hash of what a document of custom resources is built from. It is the same on every
-// server.
+// tag is the hash of the sources of a document of custom resources. It is the same on every server.
 func (s *Service) tag(crds ...*apiextensionsv1.CustomResourceDefinition) string {
 	parts := make([]string, 0, len(crds))
 	for _, crd := range crds {
@@ -141,7 +139,7 @@ func (s *Service) hash(parts ...string) string {
 	return strings.ToUpper(hex.EncodeToString(h.Sum(nil)))
 }
 
-// sum is the hash of what an extension says.
+// sum is the hash of an extension's document.
 func sum(data []byte) string {
 	h := sha256.Sum256(data)
 	return strings.ToUpper(hex.EncodeToString(h[:]))

@@ -132,7 +132,7 @@ func TestPodsOfOneTemplateShare(t *testing.T) {
 	}
 }
 
-// same tells whether two texts are one in memory.
+// same reports whether two texts are one in memory.
 func same(a, b string) bool { return a == b && unsafe.StringData(a) == unsafe.StringData(b) }
 
 // TestAnotherTemplateSharesNothing changes one field deep in a part, and fields of which a pod has
@@ -200,7 +200,7 @@ func TestALibraryChangesNoOtherPod(t *testing.T) {
 	}
 }
 
-// takes returns the bytes of all parts, by what they have.
+// takes returns the bytes of all parts, computed from their contents.
 func takes(s *Sharer) (total int) {
 	for _, p := range s.parts.All() {
 		total += partCost + len(p.encoding)
@@ -269,7 +269,7 @@ func TestAHashIsNoProof(t *testing.T) {
 	}
 }
 
-// BenchmarkShare shares pods that are decoded from what is stored, and tells what a pod takes.
+// BenchmarkShare shares pods that are decoded from stored bytes, and measures the memory of a pod.
 func BenchmarkShare(b *testing.B) {
 	data, err := pod(b, 1).Marshal()
 	if err != nil {

@@ -23,7 +23,7 @@ func (p path) find(message []byte) string {
 			}
 			if tag == want {
 				found = value
-				break // what is marked was encoded here, and has each field once
+				break // a marked object was encoded here, and has each field once
 			}
 			at = next
 		}
@@ -91,7 +91,7 @@ func protobufNumber(member reflect.StructField) (uint64, bool) {
 	return number, kind == "bytes" && err == nil
 }
 
-// Finds tells whether all that a selector looks at can be found in marked bytes.
+// Finds reports whether marked bytes show all fields that a selector uses.
 func (f *Format) Finds(selector fields.Selector) bool {
 	for _, r := range selector.Requirements() {
 		if !f.finds(r.Field) {

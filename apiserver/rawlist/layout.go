@@ -7,7 +7,7 @@ import "k8s.io/apimachinery/pkg/labels"
 type layout interface {
 	// unmarked returns how long an object is without any mark behind it.
 	unmarked(value []byte) (size int, ok bool)
-	// is tells whether an object is of the kind.
+	// is reports whether an object is of the kind.
 	is(value []byte) bool
 	// item returns an object as a part of a list. It is false where the resourceVersion has no
 	// place.
@@ -16,7 +16,7 @@ type layout interface {
 	event(value []byte, revision uint64) ([]byte, bool)
 	// labels returns those of an object.
 	labels(value []byte) (labels.Labels, bool)
-	// finds tells whether a field can be found, and field finds it.
+	// finds reports whether a field can be found, and field finds it.
 	finds(name string) bool
 	field(value []byte, name string) string
 }

@@ -16,8 +16,7 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// ErrTooLarge is returned by List.Add when the List would hold more than half of what the cache
-// may.
+// ErrTooLarge is returned by List.Add when the List would hold more than half of the cache's bound.
 var ErrTooLarge = errors.New("the list is too large to be made of stored bytes")
 
 // Format is how the objects of one resource are stored and listed. Make one with NewFormat.
@@ -27,12 +26,12 @@ type Format struct {
 	resource schema.GroupResource
 	version  schema.GroupVersion // in which they are stored
 	typeMeta []byte              // of a list, as protobuf
-	jsonHead []byte              // what the JSON of a list begins with
-	jsonTail []byte              // what it ends with, beside its metadata
+	jsonHead []byte              // the JSON of a list before its metadata
+	jsonTail []byte              // and behind its metadata
 	salt     uint64
 	cache    *Cache
 
-	encoder runtime.Encoder // gives what is stored
+	encoder runtime.Encoder // encodes to the stored form
 	mark    []byte          // behind a marked object
 	form    *form           // of the encoder that gives the same
 	events  metrics.CounterMetric
@@ -109,13 +108,13 @@ func (f *Format) ofDocuments(codec runtime.Encoder, object *unstructured.Unstruc
 	f.jsonTail = []byte("}\n")
 	f.layout = documents{}
 	f.mark = markOfDocuments(newMark(fingerprint(codec), stored))
-	f.salt = f.cache.hash(string(f.mark)) // another schema makes other objects of what is stored
+	f.salt = f.cache.hash(string(f.mark)) // another schema decodes the same bytes to other objects
 	f.form = newForm(jsonOf(f.version), object, stored)
 	return true
 }
 
-// entry names a revision of an object. What is remembered of an object in a list of one kind is not
-// said of it in lists of another kind, which may be stored below the same keys.
+// entry names a revision of an object. A fact about an object in a list of one kind does not hold
+// in lists of another kind, which may be stored below the same keys.
 func (f *Format) entry(key string, revision uint64, encoding Encoding) entry {
 	return entry{f.cache.hash(key) ^ f.salt, revision, encoding}
 }
@@ -139,8 +138,8 @@ var _ runtime.CacheableObject = (*List)(nil)
 // Decode decodes a stored value, and sets the resourceVersion.
 type Decode func(ctx context.Context, key string, value []byte, revision uint64) (runtime.Object, error)
 
-// Takes tells whether the List can be of objects in a format. A format that is nil is no one's. One
-// of custom resources needs a response that the List can be written into.
+// Takes reports whether the List can be of objects in a format. It is false for a nil format. A
+// list of custom resources also needs a response that the List can be written into.
 func (l *List) Takes(f *Format) bool {
 	if f == nil || l.encoding == None || l.version != f.version {
 		return false
@@ -156,11 +155,11 @@ func (l *List) Begin(f *Format, objects int, decode Decode) bool {
 	return l.Fits(0)
 }
 
-// Copies tells whether the List will hold an encoding of each object beside the stored one, which
+// Copies reports whether the List will hold an encoding of each object beside the stored one, which
 // is seldom shorter.
 func (l *List) Copies() bool { return l.encoding != l.format.stored }
 
-// Fits tells whether the List may hold so many bytes more.
+// Fits reports whether the List may hold so many bytes more.
 func (l *List) Fits(bytes int) bool { return l.held+bytes <= l.format.cache.bound }
 
 // Abandon empties a List that will not be completed.
@@ -285,7 +284,7 @@ func (f *Format) placeOfItems(empty []byte) (int, bool) {
 	return len(empty) - len("]}\n"), true
 }
 
-// chunk is in what portions a List is written.
+// chunk is the size of the portions in which a List is written.
 const chunk = 64 << 10
 
 // stream writes in chunks, but first some bytes alone: by such a first write the API machinery
@@ -325,5 +324,5 @@ func (l *List) GetObject() runtime.Object { return l.list }
 // GetObjectKind implements runtime.Object.
 func (l *List) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
-// DeepCopyObject implements runtime.Object. Nobody changes a List that is being answered with.
+// DeepCopyObject implements runtime.Object. A List does not change while it is an answer.
 func (l *List) DeepCopyObject() runtime.Object { return l }

@@ -19,7 +19,7 @@ import (
 
 // Guard refuses writes of roles and bindings that would grant more than the writer has, unless the
 // writer may "escalate" the role or "bind" the referenced one. It runs as validating admission so
-// that it sees what will be stored, whatever the verb was.
+// that it sees the object to be stored, with any verb.
 type Guard struct {
 	*admission.Handler
 	rules *Authorizer
@@ -58,7 +58,7 @@ func (g *Guard) role(ctx context.Context, a admission.Attributes, rules []rbacv1
 		return nil
 	}
 	if aggregation != nil && len(aggregation.ClusterRoleSelectors) > 0 {
-		// Whatever carries the labels becomes part of the role: only who may do all may ask for it.
+		// Any role with the labels becomes part of the role, so the writer must have all rights.
 		rules = append(slices.Clone(rules),
 			rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
 			rbacv1.PolicyRule{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}})

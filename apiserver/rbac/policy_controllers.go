@@ -67,14 +67,14 @@ func GroupsOf(name string) []string {
 }
 
 // IsController reports whether a service account is that of a controller in the servers' processes,
-// and of nobody else.
+// and of no other program.
 func IsController(namespace, name string) bool {
 	return namespace == metav1.NamespaceSystem && accounts()[name]
 }
 
 // IsOwnUser reports whether a user is the API server, the scheduler or a controller in the servers'
-// processes, and nobody else. No token counts for such a user, no request for a certificate may
-// name it, and only administrators may act as it.
+// processes, and no other program. No token counts for such a user, no request for a certificate
+// may name it, and only administrators may act as it.
 func IsOwnUser(name string) bool {
 	switch name {
 	case user.APIServerUser, user.KubeControllerManager, user.KubeScheduler:
@@ -168,7 +168,7 @@ func workloadControllers() []controller {
 			blocks("", "pods"),
 			on("", verbs("list", "create", "update", "patch", "delete"), "pods"),
 			on("apps", verbs("get", "create", "update", "patch", "delete"), "controllerrevisions"),
-			// Admission demands delete of who makes a claim belong to something.
+			// Admission demands the right to delete from a user that gives a claim an owner.
 			on("", verbs("create", "update", "delete"), "persistentvolumeclaims"),
 			events(),
 		}},
@@ -276,11 +276,11 @@ func clusterControllers() []controller {
 		}},
 		{account: "namespace-controller", rules: []rbacv1.PolicyRule{
 			on("", verbs("update"), "namespaces/status", "namespaces/finalize"),
-			// It empties namespaces, of whatever kinds there are.
+			// It empties namespaces, of objects of all kinds.
 			on("*", verbs("list", "delete", "deletecollection"), "*"),
 		}},
 		{account: "resourcequota-controller", rules: []rbacv1.PolicyRule{
-			// It counts objects of whatever kinds there are.
+			// It counts objects of all kinds.
 			on("*", verbs("list", "watch"), "*"),
 			on("", verbs("update"), "resourcequotas/status"),
 		}},
@@ -289,8 +289,8 @@ func clusterControllers() []controller {
 			events(),
 		}},
 		{account: "clusterrole-aggregation-controller", rules: []rbacv1.PolicyRule{
-			// It gives roles the rules of others, whatever these are. The guard of roles would
-			// demand each of them of it.
+			// It gives roles the rules of others, which can be any. The guard of roles would demand each of
+			// them of it.
 			on("rbac.authorization.k8s.io", verbs("update", "escalate"), "clusterroles"),
 		}},
 		{account: "validatingadmissionpolicy-status-controller", rules: []rbacv1.PolicyRule{
@@ -318,7 +318,7 @@ func storageControllers() []controller {
 		{account: "attachdetach-controller", rules: []rbacv1.PolicyRule{
 			on("storage.k8s.io", verbs("create", "delete"), "volumeattachments"),
 			on("", verbs("patch"), "nodes/status"),
-			// Before a volume is detached: who needs it by the store.
+			// Before a volume is detached: its users, from the store.
 			on("", verbs("get"), "persistentvolumes", "persistentvolumeclaims"),
 			on("", verbs("list"), "pods"),
 			events(),

@@ -17,7 +17,7 @@ type Action[T any] struct {
 	Singular      string
 	ClusterScoped bool
 	Default       func(obj *T)
-	// Do answers obj, which nobody else holds.
+	// Do answers obj, which the caller owns alone.
 	Do func(ctx context.Context, obj *T, options *metav1.CreateOptions) (*T, error)
 }
 

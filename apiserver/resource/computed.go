@@ -13,7 +13,7 @@ import (
 type Computed struct {
 	GroupVersion schema.GroupVersion
 	Name         string
-	// Types to register: what the storage reads and writes, lists included.
+	// Types to register: those that the storage reads and writes, lists included.
 	Types []runtime.Object
 	// Storage is asked for when the resources that were declared before have been built.
 	Storage func() (rest.Storage, error)

@@ -57,7 +57,7 @@ func (s *scaleStorage[T]) ConvertToTable(ctx context.Context, obj, options runti
 	return scaleTable.ConvertToTable(ctx, obj, options)
 }
 
-// scaleTable prints a Scale, whatever kind it is of.
+// scaleTable prints a Scale of any kind.
 var scaleTable = &tableConvertor{
 	columns: []metav1.TableColumnDefinition{
 		Name(), Column("Desired", "integer", "Number of replicas that are wanted."), Column("Available", "integer", "Number of replicas that were observed."), Age(),

@@ -82,8 +82,8 @@ func (k *Kind[T]) selectable() []string {
 	return labels
 }
 
-// addInternal registers the hub types as the internal version of the group, which is what the
-// generic server decodes into. Group versions that share a group share one internal version.
+// addInternal registers the hub types as the internal version of the group, into which the generic
+// server decodes. Group versions that share a group share one internal version.
 func addInternal(scheme *runtime.Scheme, gv schema.GroupVersion, objects ...runtime.Object) {
 	internal := schema.GroupVersion{Group: gv.Group, Version: runtime.APIVersionInternal}
 	scheme.AddKnownTypes(internal, objects...)

@@ -35,12 +35,11 @@ const (
 	Idle = 5 * time.Minute
 	// nodesEvery is how soon a node that has come is sampled, and one that has gone is not.
 	nodesEvery = 2 * time.Second
-	// maxAnswer bounds what one kubelet may say: some 200 bytes for each of 6 metrics of a
-	// container.
+	// maxAnswer bounds the answer of one kubelet: some 200 bytes for each of 6 metrics of a container.
 	maxAnswer = 16 << 20
 )
 
-// path is where kubelets tell what is used.
+// path is the kubelets' path of resource metrics.
 const path = "/metrics/resource"
 
 // Kubelets asks the kubelets of nodes.
@@ -52,7 +51,7 @@ type Kubelets interface {
 // Config of a Collector.
 type Config struct {
 	Kubelets Kubelets
-	// Nodes lists the nodes. They belong to the one who lists them.
+	// Nodes lists the nodes. They belong to the caller.
 	Nodes  func() ([]*corev1.Node, error)
 	Logger *slog.Logger
 }
@@ -66,7 +65,7 @@ type Collector struct {
 
 	mu     sync.Mutex
 	asked  time.Time
-	run    *run // nil while nobody asks
+	run    *run // nil while there are no requests
 	closed bool
 }
 
@@ -114,8 +113,7 @@ func (c *Collector) Close() {
 	c.work.Wait()
 }
 
-// await notes that somebody asks, and returns when there is an answer, or nothing better to wait
-// for.
+// await notes a request, and returns when there is an answer, or no reason to wait longer.
 func (c *Collector) await(ctx context.Context) error {
 	c.mu.Lock()
 	c.asked = time.Now()
@@ -300,7 +298,7 @@ func explain(ctx context.Context, err error) error {
 	return err
 }
 
-// nodeUsage returns what a node uses, nil when that is not known.
+// nodeUsage returns the usage of a node, nil when it is not known.
 func (c *Collector) nodeUsage(name string) *usage {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -310,13 +308,13 @@ func (c *Collector) nodeUsage(name string) *usage {
 	return nil
 }
 
-// containerUsage is what one container uses.
+// containerUsage is the usage of one container.
 type containerUsage struct {
 	name string
 	usage
 }
 
-// podUsage returns what the containers of a pod use, nothing when it is not known of each of them.
+// podUsage returns the usage of a pod's containers, nothing when it is not known of each of them.
 func (c *Collector) podUsage(node string, pod types.NamespacedName) []containerUsage {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -80,7 +80,7 @@ func (w *world) Get(ctx context.Context, node *corev1.Node, path string) (*http.
 		return nil, errors.New("connection refused")
 	}
 	select {
-	case <-time.After(50 * time.Millisecond): // what an answer takes
+	case <-time.After(50 * time.Millisecond): // the time of an answer
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -147,7 +147,7 @@ func wantNames(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
-// The first request has an answer, seconds after nobody had asked.
+// The first request, long after the previous one, has an answer within seconds.
 func TestFirstRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -213,8 +213,8 @@ func TestFirstRequest(t *testing.T) {
 	})
 }
 
-// A node that does not answer is left out; nobody waits for it longer than Patience, and what it
-// had told is given until it is stale.
+// A node that does not answer is left out; no request waits for it longer than Patience, and its
+// last figures are given until they are stale.
 func TestDeadNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -274,7 +274,7 @@ func TestLivingNodesBesideDeadOnes(t *testing.T) {
 	})
 }
 
-// Nodes are sampled every Period while somebody asks, and not when nobody does.
+// Nodes are sampled every Period while there are requests, and not otherwise.
 func TestOnDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

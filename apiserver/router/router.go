@@ -6,9 +6,8 @@
 // of the path is a word that some route has at that place. So a [Router] asks once for each shape
 // of a path, and answers requests of the same shape by itself.
 //
-// What always holds: the answer is that of restful.CurlyRouter. It is asked where a route has
-// conditions, regular expressions or verbs, for which shapes do not do, and for all that it
-// refuses.
+// Invariant: the answer is that of restful.CurlyRouter. It is called for routes with conditions,
+// regular expressions or verbs, which shapes do not cover, and for all requests that it refuses.
 package router
 
 import (
@@ -22,7 +21,7 @@ import (
 )
 
 const (
-	// most bounds what is remembered, which grows with the headers that clients send.
+	// most bounds the cache, which grows with the headers that clients send.
 	most = 4096
 	// longest is how long a shape may be, in bytes, to be remembered.
 	longest = 512
@@ -59,7 +58,7 @@ func (r *Router) SelectRoute(services []*restful.WebService, req *http.Request) 
 	return service, route, err
 }
 
-// table is what is known of services.
+// table is the routing table of the services.
 type table struct {
 	services []*restful.WebService
 	// words are those that routes have, by their place in the path; nil when shapes do not do.

@@ -58,7 +58,7 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.SANs, "tls-san", nil, "further name or address by which clients call the API, such as a load balancer's, for its certificate; give it to all servers")
 }
 
-// Check returns what is wrong with the options.
+// Check returns the faults of the options.
 func (o *Options) Check() error {
 	switch {
 	case o.HTTP2Streams < 1 || o.HTTP2Streams > 1000:

@@ -27,7 +27,7 @@ type holdings struct {
 	ports     map[int32]bool
 }
 
-// holdingsOf lists what belongs to a Service; nil has nothing.
+// holdingsOf lists the allocated values of a Service; nil has none.
 func holdingsOf(s *corev1.Service) holdings {
 	h := holdings{map[netip.Addr]bool{}, map[int32]bool{}}
 	if s == nil {

@@ -9,8 +9,9 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 )
 
-// Resolver tells where the server itself reaches a Service: at one of its ready endpoints. A server
-// needs no Service network for that, only the way to pods that every node has.
+// Resolver finds the address by which the server itself reaches a Service: one of its ready
+// endpoints. A server needs no Service network for that, only the route to pods that every
+// node has.
 type Resolver struct {
 	api      *url.URL
 	services corelisters.ServiceLister

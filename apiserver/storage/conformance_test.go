@@ -40,7 +40,7 @@ func simple(name string, run func(context.Context, *testing.T, storage.Interface
 	return conformance{name: name, run: func(t *testing.T, e *env) { run(e.ctx, t, e.store) }}
 }
 
-// corrupting is a test in which what is stored cannot be read.
+// corrupting is a test in which stored values cannot be read.
 func corrupting(name string, run func(context.Context, *testing.T, storagetesting.InterfaceWithPrefixTransformer)) conformance {
 	return conformance{name: name, run: func(t *testing.T, e *env) { run(e.ctx, t, newStartingOver(t, e)) }}
 }
@@ -222,7 +222,7 @@ func corruptTests() []conformance {
 	}
 }
 
-// failingTransformer fails to read while it is told to.
+// failingTransformer fails to read on demand.
 type failingTransformer struct {
 	value.Transformer
 	fail atomic.Bool
@@ -235,7 +235,7 @@ func (f *failingTransformer) TransformFromStorage(ctx context.Context, data []by
 	return f.Transformer.TransformFromStorage(ctx, data, dataCtx)
 }
 
-// failingCodec fails to decode while it is told to.
+// failingCodec fails to decode on demand.
 type failingCodec struct {
 	runtime.Codec
 	fail atomic.Bool

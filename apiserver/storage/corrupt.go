@@ -14,8 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 )
 
-// corruptError says that a stored object cannot be read: its value does not transform, or what
-// comes out does not decode. Only an object that is corrupt in this sense may be deleted unread.
+// corruptError is returned if a stored object cannot be read: its value does not transform, or the
+// result does not decode. Only an object that is corrupt in this sense may be deleted unread.
 type corruptError struct {
 	what     string
 	revision uint64 // 0 when it is not known
@@ -80,8 +80,8 @@ const maxListErrors = 100
 
 var errTooManyCorrupt = errors.New("too many errors, the list is truncated")
 
-// listErrors gathers what went wrong with single items of a list. It goes on after corrupt
-// objects, so that one answer names them all, and stops at anything else.
+// listErrors gathers the errors of single items of a list. It goes on after corrupt objects, so
+// that one answer names them all, and stops at any other error.
 type listErrors struct {
 	aggregate bool
 	corrupt   []*storage.StorageError

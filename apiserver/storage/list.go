@@ -44,7 +44,7 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 		return err
 	}
 	start := time.Now()
-	// What a list costs is recorded when it fails, too.
+	// The cost of a list is recorded when it fails, too.
 	defer func() {
 		metrics.RecordStorageListMetrics(s.groupResource, l.indexName(), l.fetched, l.evaluated, l.len())
 		metrics.RecordListLatency(s.groupResource, false, start)
@@ -162,7 +162,7 @@ func (l *listing) collect() error {
 	return l.complete()
 }
 
-// visitAll visits what the list may have.
+// visitAll visits all objects that may be in the list.
 func (l *listing) visitAll() error {
 	switch {
 	case l.keys != nil:
@@ -224,7 +224,7 @@ func (l *listing) capacity() int {
 	return count
 }
 
-// indexName is the name of the index that told what to look into, "" without one.
+// indexName is the name of the index that selected the objects, "" without one.
 func (l *listing) indexName() string {
 	if l.keys == nil {
 		return ""
@@ -303,7 +303,7 @@ func (l *listing) add(item raftstore.Item) error {
 	return nil
 }
 
-// labelled tells from the stored labels whether an object can match. Every kind that is stored as
+// labelled reports from the stored labels whether an object can match. Every kind that is stored as
 // protobuf is selected by the labels in its metadata, and every custom resource by those that
 // decoding leaves.
 func (l *listing) labelled(value []byte) bool {
@@ -314,7 +314,7 @@ func (l *listing) labelled(value []byte) bool {
 	return !ok || l.opts.Predicate.Label.Matches(stored)
 }
 
-// shared returns the decoded object of an item. It is nil for one that nobody has decoded when the
+// shared returns the decoded object of an item. It is nil for one that is not decoded yet when the
 // list is too long to be kept.
 func (l *listing) shared(of objectcache.Stored) (*objectcache.Object, error) {
 	if o := l.store.objects.Peek(of); o != nil {

@@ -78,7 +78,7 @@ type way struct {
 
 func (w way) String() string { return w.name + "/" + w.over() }
 
-// over tells what the tests are run over.
+// over is the name of the storage under the tests.
 func (w way) over() string {
 	if w.cached {
 		return "cached"

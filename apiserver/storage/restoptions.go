@@ -33,7 +33,7 @@ const (
 	countMetricPollPeriod = time.Minute
 
 	// deleteCollectionWorkers is how many objects of a collection are deleted at a time. Each waits
-	// for the disks of a quorum, and what waits at the same time goes out as one log entry: 64
+	// for the disks of a quorum, and writes that wait at the same time become one log entry: 64
 	// clients create nearly twice as many objects in a second as 16 (docs/benchmarks.md).
 	deleteCollectionWorkers = 64
 )
@@ -65,8 +65,8 @@ type RESTOptionsConfig struct {
 	Uncached []schema.GroupResource
 	// Transformers encrypt resources at rest; nil keeps all as they are.
 	Transformers value.ResourceTransformers
-	// CountTracker is told how many objects of a resource there are, for priority and fairness;
-	// nil makes one.
+	// CountTracker gets the number of objects of each resource, for priority and fairness; nil
+	// makes one.
 	CountTracker flowcontrolrequest.StorageObjectCountTracker
 	// ProgressInterval of idle watches; 0 means DefaultProgressInterval.
 	ProgressInterval time.Duration
@@ -189,8 +189,8 @@ func (o *RESTOptions) CustomResources() generic.RESTOptionsGetter { return custo
 
 type customResources struct{ *RESTOptions }
 
-// GetRESTOptions implements generic.RESTOptionsGetter. The one who asks wraps the codec: it
-// knows the schema, and how to convert between versions.
+// GetRESTOptions implements generic.RESTOptionsGetter. The caller wraps the codec: it knows the
+// schema, and how to convert between versions.
 func (o customResources) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
 	config := o.factory.StorageConfig
 	config.Codec = unstructured.UnstructuredJSONScheme
@@ -261,7 +261,7 @@ func (o *RESTOptions) place(config *storagebackend.ConfigForResource, resourcePr
 	}
 }
 
-// everyResource is an APIResourceConfigSource: what a server stores is what it serves.
+// everyResource is an APIResourceConfigSource: a server serves all resources that it stores.
 type everyResource struct{}
 
 func (everyResource) ResourceEnabled(schema.GroupVersionResource) bool           { return true }

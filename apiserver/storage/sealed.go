@@ -52,8 +52,8 @@ const Enciphered = "k8s:enc:"
 
 var enciphered = []byte(Enciphered)
 
-// readable tells whether a stored value is an object as it was encoded. A Sealer keeps some values
-// in clear and changes others.
+// readable reports whether a stored value is an object as it was encoded. A Sealer keeps some
+// values in clear and changes others.
 func (s *Store) readable(value []byte) bool {
 	return s.plain || s.sealer != nil && !bytes.HasPrefix(value, enciphered)
 }

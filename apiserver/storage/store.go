@@ -32,7 +32,7 @@ const DefaultProgressInterval = 5 * time.Second
 // Kubernetes.
 const DefaultBookmarkInterval = time.Minute
 
-// Config says what a Store keeps and where.
+// Config has the resource and the dependencies of a Store.
 type Config struct {
 	Backend Backend
 	// Codec encodes and decodes the objects of the resource, with one type in memory.
@@ -45,11 +45,10 @@ type Config struct {
 	// decodes and encodes all of them. Values that a Transformer changes are never sent: with one
 	// that is no Sealer, nothing is.
 	RawLists *rawlist.Cache
-	// Objects has objects as they were decoded. nil decodes an object for each who reads it, and
-	// makes a read at resourceVersion 0 one of the newest state.
+	// Objects has decoded objects. nil decodes an object for each reader, and makes a read at
+	// resourceVersion 0 one of the newest state.
 	Objects *objectcache.Cache
-	// Triggers are the fields by which watches are told apart before an object is looked into; the
-	// store takes one. It needs Objects.
+	// Triggers are the fields by which watches are indexed; the store takes one. It needs Objects.
 	Triggers storage.IndexerFuncs
 	// Prefix is put before every key, for example "/registry".
 	Prefix string
@@ -65,9 +64,9 @@ type Config struct {
 	// BookmarkInterval is how often a watch that allows bookmarks gets one; 0 means
 	// DefaultBookmarkInterval.
 	BookmarkInterval time.Duration
-	// Companions adds to each write what must take effect with it; nil adds nothing.
+	// Companions adds operations to the transaction of each write; nil adds nothing.
 	Companions Companions
-	// Logger gets what nobody can be told by an answer; nil discards it.
+	// Logger gets errors that no answer can have; nil discards it.
 	Logger *slog.Logger
 }
 
@@ -94,15 +93,15 @@ type Store struct {
 	plain          bool               // values are stored as they are encoded
 	format         *rawlist.Format    // nil when nothing is answered with stored bytes
 	unread         unread             // of marked objects
-	// nameCorrupt is set while the feature AllowUnsafeMalformedObjectDeletion is on: objects that
-	// cannot be read are told apart from other errors, so that they can be deleted unread.
+	// nameCorrupt is set while the feature AllowUnsafeMalformedObjectDeletion is on: the error of an
+	// object that cannot be read is of its own type, so that the object can be deleted unread.
 	nameCorrupt bool
 	// custom: the objects are those of a custom resource.
 	custom bool
 
 	estimateSize atomic.Bool
 	begun        atomic.Bool // the backend is past its first revision
-	caughtUp     atomic.Bool // the newest state was read once: what this server has is no older
+	caughtUp     atomic.Bool // the newest state was read once: this server's state is no older
 
 	mu      sync.Mutex
 	closed  bool // no more watches
@@ -203,8 +202,8 @@ func (s *Store) RequestWatchProgress(context.Context) error {
 	return nil
 }
 
-// Stats implements storage.Interface. Sizes are exact and are of the stored values, as of what
-// this server has now.
+// Stats implements storage.Interface. Sizes are exact and are of the stored values, in this
+// server's state.
 func (s *Store) Stats(ctx context.Context) (storage.Stats, error) {
 	prefix, err := s.prepareKey(s.resourcePrefix, true)
 	if err != nil {
@@ -272,8 +271,7 @@ func (s *Store) view(ctx context.Context, verb string, opts raftstore.ViewOption
 // firstKey is written when a store is used for the first time.
 const firstKey = "/barque/first"
 
-// begin makes sure that the first revision is nobody's object: a watch from there shows all of
-// them.
+// begin makes sure that the first revision has no object: a watch from there shows all of them.
 func (s *Store) begin(ctx context.Context) error {
 	if s.begun.Load() {
 		return nil
@@ -287,7 +285,7 @@ func (s *Store) begin(ctx context.Context) error {
 }
 
 // firstRevision gives a store that was never written to its first revision, since the API has no
-// resourceVersion for "before anything": to a client, 0 means "whatever there is".
+// resourceVersion for "before anything": to a client, 0 means any state.
 func (s *Store) firstRevision(ctx context.Context) (raftstore.View, error) {
 	_, err := s.backend.Commit(ctx, raftstore.Txn{
 		Require: []raftstore.Precondition{{Key: firstKey}},

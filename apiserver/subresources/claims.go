@@ -21,8 +21,8 @@ import (
 	"github.com/barque/barque/apiserver/refusals"
 )
 
-// Claims checks what writes to claims for devices take besides a good object: a namespace that
-// allows administrative access, and the right to write a part of the status.
+// Claims checks requirements of writes to claims for devices that are not in the object: a
+// namespace that allows administrative access, and the right to write a part of the status.
 type Claims struct {
 	Authorizer authorizer.Authorizer
 	// Namespace reads a namespace.
@@ -51,9 +51,9 @@ func (c *Claims) adminAccess(ctx context.Context, namespace string, at *field.Pa
 	return nil
 }
 
-// MayWriteStatus checks a change of a status. Allocation and reservations take the right to bind
-// claims, anywhere. What is reported of devices takes the right to do so for their driver; one that
-// holds for the own node is enough for a service account of a pod there.
+// MayWriteStatus checks a change of a status. Allocation and reservations need the right to bind
+// claims, anywhere. Reports about devices need the right to report for their driver; one that holds
+// for the own node is enough for a service account of a pod there.
 func (c *Claims) MayWriteStatus(ctx context.Context, claim, old *resourcev1.ResourceClaim) field.ErrorList {
 	status, was := &claim.Status, &old.Status
 	var errs field.ErrorList
@@ -85,7 +85,8 @@ func (c *Claims) MayWriteStatus(ctx context.Context, claim, old *resourcev1.Reso
 	return errs
 }
 
-// mayReport tells whether one of the verbs is allowed for a driver, and why the first one is not.
+// mayReport reports whether one of the verbs is allowed for a driver; the error is that of the
+// first one.
 func (c *Claims) mayReport(ctx context.Context, attrs authorizer.Attributes, verbs []string, driver string) error {
 	var first error
 	for ctx, verb := range refusals.Questions(ctx, verbs...) {
@@ -154,7 +155,7 @@ func nodeOf(a *resourcev1.AllocationResult) string {
 	return f.Values[0]
 }
 
-// onNode tells whether a user is a service account whose token is for a pod on the node.
+// onNode reports whether a user is a service account whose token is for a pod on the node.
 func onNode(who user.Info, node string) bool {
 	if _, _, err := serviceaccount.SplitUsername(who.GetName()); err != nil || node == "" {
 		return false

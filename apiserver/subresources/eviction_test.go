@@ -86,7 +86,7 @@ func TestEvictionSpendsItsBudget(t *testing.T) {
 	}
 }
 
-// Whatever else a deletion asks for, it is of the pod that the budget is spent on.
+// With any options, a deletion is of the pod that the budget is spent on.
 func TestEvictionIsOfOnePod(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u", ResourceVersion: "7"}}
 	for name, c := range map[string]struct {

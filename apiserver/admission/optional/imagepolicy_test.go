@@ -182,8 +182,8 @@ func TestImagePolicyRemembers(t *testing.T) {
 	}
 }
 
-// TestImagePolicyFails: what happens without an answer is the operator's choice, the audit log says
-// which, and a failure is no verdict to remember.
+// TestImagePolicyFails: the operator chooses whether a pod passes if there is no answer; the audit
+// log has the failure, and a failure is not cached as a verdict.
 func TestImagePolicyFails(t *testing.T) {
 	for open, want := range map[bool]string{true: "", false: "the image policy's backend did not answer: "} {
 		b := &imageBackend{status: http.StatusServiceUnavailable} // which is not repeated
@@ -242,8 +242,8 @@ func TestImagePolicyBehindAFront(t *testing.T) {
 	}
 }
 
-// TestImagePolicyWithoutBackend: an unreachable backend lets pods through if that is the choice. A
-// caller who does not wait for the verdict has no choice.
+// TestImagePolicyWithoutBackend: an unreachable backend lets pods through if the operator chose
+// that. A request that ended before its verdict is refused.
 func TestImagePolicyWithoutBackend(t *testing.T) {
 	b := &imageBackend{}
 	step := b.step(t, ", defaultAllow: true, retryBackoff: 1")

@@ -17,8 +17,8 @@ import (
 	"github.com/barque/barque/apiserver/refusals"
 )
 
-// Owners lets only those change the owners of an object who may delete it, and only those make an
-// owner wait for it who may change the owner's finalizers.
+// Owners refuses to change the owners of an object unless the user may delete the object, and to
+// make an owner wait for the object unless the user may change the owner's finalizers.
 type Owners struct {
 	*admission.Handler
 	authz  authorizer.UnconditionalAuthorizer

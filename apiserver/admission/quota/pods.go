@@ -69,13 +69,13 @@ func podNames(names []corev1.ResourceName) []corev1.ResourceName {
 	return matching
 }
 
-// isDevice tells names that stand for the devices of a class.
+// isDevice reports whether the name stands for the devices of a class.
 func isDevice(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix)
 }
 
-// podUsage is what a pod uses. One that has ended, or should have long since, counts as an object
-// only.
+// podUsage returns the usage of a pod. A pod that has ended, or is overdue, counts as an
+// object only.
 func podUsage(p *corev1.Pod, now time.Time) corev1.ResourceList {
 	usage := corev1.ResourceList{countName(pods): count(1)}
 	if p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded || overdue(p, now) {
@@ -85,9 +85,9 @@ func podUsage(p *corev1.Pod, now time.Time) corev1.ResourceList {
 	return quotav1.Add(usage, compute(requests, limits))
 }
 
-// held is the most of what a pod asks for, what it was given, and what it has. A wish that its node
-// cannot fulfil does not count. Nodes of earlier versions do not tell all that the pod had before:
-// that is not lost.
+// held returns the maximum of a pod's requested, allocated and actual resources. A resize that its
+// node cannot fulfil does not count. Nodes of earlier versions do not report all that the pod had
+// before; the maximum keeps it.
 func held(p *corev1.Pod) (requests, limits corev1.ResourceList) {
 	p = withoutFormerRefusal(p)
 	options := resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
@@ -118,7 +118,7 @@ func withoutFormerRefusal(p *corev1.Pod) *corev1.Pod {
 	return &copied
 }
 
-// complete adds what a list does not have.
+// complete adds the entries that a list lacks.
 func complete(list, from corev1.ResourceList) {
 	for name, q := range from {
 		if _, ok := list[name]; !ok {
@@ -127,7 +127,7 @@ func complete(list, from corev1.ResourceList) {
 	}
 }
 
-// overdue tells of pods whose node does not come to ending them.
+// overdue reports whether the node of a pod has failed to end it in time.
 func overdue(p *corev1.Pod, now time.Time) bool {
 	if p.DeletionTimestamp == nil || p.DeletionGracePeriodSeconds == nil {
 		return false
@@ -209,7 +209,7 @@ func podInScope(p *corev1.Pod, s corev1.ScopedResourceSelectorRequirement) (bool
 	return false, nil
 }
 
-// terminating tells of pods that end by themselves after some time.
+// terminating reports whether a pod ends by itself after some time.
 func terminating(p *corev1.Pod) bool {
 	return p.Spec.ActiveDeadlineSeconds != nil && *p.Spec.ActiveDeadlineSeconds >= 0
 }

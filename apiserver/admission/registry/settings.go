@@ -50,7 +50,7 @@ func namesOf(want func(*plugin) bool) []string {
 	return names
 }
 
-// Check returns what is wrong with the settings. It reads the configuration file.
+// Check returns the faults of the settings. It reads the configuration file.
 func (s Settings) Check() error {
 	for _, flag := range []struct {
 		name    string
@@ -86,7 +86,7 @@ func known(name string) error {
 	return fmt.Errorf("unknown admission plugin %q; there are %s", name, strings.Join(Names(), ", "))
 }
 
-// chosen tells whether a plugin is to run.
+// chosen reports whether a plugin is to run.
 func (s Settings) chosen(p *plugin) bool {
 	return p.create != nil && (slices.Contains(s.Enable, p.name) || p.on && !slices.Contains(s.Disable, p.name))
 }

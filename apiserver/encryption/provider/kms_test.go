@@ -25,8 +25,8 @@ import (
 	"github.com/barque/barque/internal/await"
 )
 
-// plugin is a KMS v2 plugin at a socket. It wraps a key by its key's ID and an exclusive or: what
-// matters here is what the server makes of its answers.
+// plugin is a KMS v2 plugin at a socket. It wraps a key by its key's ID and an exclusive or: the
+// tests are about the server's handling of its answers.
 type plugin struct {
 	kmsapi.UnimplementedKeyManagementServiceServer
 	socket  string
@@ -35,7 +35,7 @@ type plugin struct {
 	mu       sync.Mutex
 	keyID    string // of the key that encrypts
 	secret   string // of all keys of this KMS
-	lies     string // what Status says instead
+	lies     string // the false answer of Status
 	healthz  string
 	hang     chan struct{} // calls wait until it is closed
 	decrypts atomic.Int32
@@ -219,7 +219,7 @@ func TestKMS(t *testing.T) {
 	if got := counts(again); got[one] != 20 {
 		t.Errorf("%v", got)
 	}
-	// The key changes inside of the KMS. This server takes the new one within a minute, and nobody
+	// The key changes inside of the KMS. This server takes the new one within a minute, and no server
 	// takes it for settled before; a server that starts now has it at once.
 	p.set(func() { p.keyID = "two" })
 	if _, err := again.providers.Agreed(t.Context(), c.epoch.File, true); err == nil || !strings.Contains(err.Error(), `names the key "two"`) {
@@ -263,8 +263,8 @@ func TestKMS(t *testing.T) {
 	}
 }
 
-// TestKMSThatComesLater: a server starts without its plugin. It is not healthy, reads what needs no
-// plugin, refuses the rest, and goes on by itself when the plugin is there.
+// TestKMSThatComesLater: a server starts without its plugin. It is not healthy, reads values that
+// need no plugin, refuses the rest, and recovers by itself when the plugin is there.
 func TestKMSThatComesLater(t *testing.T) {
 	p := newPlugin(t)
 	p.timeout = time.Second
@@ -300,8 +300,8 @@ func TestKMSThatComesLater(t *testing.T) {
 	}
 }
 
-// TestKMSThatHangs: no request waits longer than the timeout of the file, whatever hangs. What is
-// known goes on, and the rest is an error.
+// TestKMSThatHangs: no request waits longer than the timeout of the file, whichever call hangs.
+// Cached keys still work, and the rest is an error.
 func TestKMSThatHangs(t *testing.T) {
 	p := newPlugin(t).start(t)
 	p.timeout = time.Second

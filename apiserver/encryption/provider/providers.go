@@ -89,7 +89,7 @@ type generation struct {
 	fixed           []string // labels of the providers that write and are no plugins
 	health          healthz.HealthChecker
 	looking         sync.Mutex             // held during a look
-	looked          atomic.Pointer[looked] // nil: at the plugins nobody has looked yet
+	looked          atomic.Pointer[looked] // nil: the plugins have not been checked yet
 	plugins         map[string]kmsservice.Service
 	grace           time.Duration // in which plugins may still answer requests
 	end             context.CancelFunc

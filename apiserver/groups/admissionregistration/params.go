@@ -17,17 +17,17 @@ import (
 	"github.com/barque/barque/apiserver/resource"
 )
 
-// Params are what a server knows about the parameters of policies.
+// Params gives access to the parameters of policies.
 type Params struct {
 	Authorizer authorizer.UnconditionalAuthorizer
 	// Resource is the resource of a kind.
 	Resource func(schema.GroupVersionKind) (schema.GroupVersionResource, error)
-	// Validating and Mutating tell the kind of the parameters of a policy; nil when it has none.
+	// Validating and Mutating return the kind of a policy's parameters; nil when it has none.
 	Validating, Mutating func(ctx context.Context, policy string) (*admissionv1.ParamKind, error)
 }
 
 // AuthorizeParams makes the declarations refuse parameters that the writer may not read. The server
-// reads them for everybody, and what a policy says can give them away.
+// reads them for every user, and the results of a policy can reveal them.
 func AuthorizeParams(resources []resource.Resource, p *Params) {
 	if k := resource.Find[admissionv1.ValidatingAdmissionPolicy](resources); k != nil {
 		k.Validate = authorized(k.Validate, "paramKind", func(ctx context.Context, obj, old *admissionv1.ValidatingAdmissionPolicy) error {
@@ -79,7 +79,7 @@ func authorized[T any](validate func(ctx context.Context, obj, old *T) field.Err
 	}
 }
 
-// writer is the user of a request; nil for one who may do everything.
+// writer is the user of a request; nil for one that may do everything.
 func writer(ctx context.Context) (user.Info, error) {
 	u, ok := request.UserFrom(ctx)
 	if !ok {
@@ -113,7 +113,7 @@ func (p *Params) kind(ctx context.Context, kind, old *admissionv1.ParamKind) err
 	return nil
 }
 
-// resolve names the resource of a kind as narrowly as it is known: what is not known is "*".
+// resolve names the resource of a kind as narrowly as it is known: an unknown part is "*".
 func (p *Params) resolve(kind *admissionv1.ParamKind) (schema.GroupVersionResource, error) {
 	of := schema.GroupVersionResource{Group: "*", Version: "*", Resource: "*"}
 	gv, err := schema.ParseGroupVersion(kind.APIVersion)

@@ -129,8 +129,8 @@ func setDefault[T any](field **T, value T) {
 	}
 }
 
-// hookWarnings tells of rules for resources that webhooks are never asked about. A wildcard is
-// not meant for them in particular.
+// hookWarnings warns of rules for resources for which webhooks are never called. A wildcard gets no
+// warning, because it does not name them.
 func hookWarnings(hooks []hook) []string {
 	var warnings []string
 	for i, h := range hooks {

@@ -1,7 +1,7 @@
 // Package apps declares the resources of the apps API group (apps/v1): workloads that keep pods
 // running, and the revisions of their templates.
 //
-// It owns their defaults, validation and printing. What they do is their controllers' business.
+// It owns their defaults, validation and printing. Their controllers own their behaviour.
 package apps
 
 import (

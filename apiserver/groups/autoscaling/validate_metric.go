@@ -127,7 +127,7 @@ func validateContainerResource(m *autoscalingv2.ContainerResourceMetricSource, a
 	return append(errs, validateUsage(&m.Target, at.Child("target"))...)
 }
 
-// validateUsage checks the target of a resource: an amount, or a share of what is requested.
+// validateUsage checks the target of a resource: an amount, or a share of the requests.
 func validateUsage(t *autoscalingv2.MetricTarget, at *field.Path) field.ErrorList {
 	errs := validateTarget(t, at)
 	switch share, amount := t.AverageUtilization != nil, t.AverageValue != nil; {

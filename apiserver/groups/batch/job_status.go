@@ -19,11 +19,11 @@ import (
 //	running ──▶ SuccessCriteriaMet ──▶ Complete (with completionTime)
 //	       └──▶ FailureTarget ───────▶ Failed
 //
-// and what is finished has neither active, terminating nor uncounted pods. Any client that may
-// write the status is held to it, as controllers other than Barque's can run jobs.
+// and a finished job has neither active, terminating nor uncounted pods. The rules bind every
+// client that may write the status, as controllers other than Barque's can run jobs.
 //
-// Most rules are checked only if what they are about changes. So a change of the spec under a
-// status that it makes invalid does not keep the controller from writing the rest of the status.
+// Most rules are checked only if their fields change. So a change of the spec under a status that
+// it makes invalid does not keep the controller from writing the rest of the status.
 
 // statusChange is a write to the status of a job.
 type statusChange struct {
@@ -51,7 +51,7 @@ func (c *statusChange) badConditions(message string) {
 	c.invalid("conditions", field.OmitValueType{}, message)
 }
 
-// turned tells whether a condition has become true, or stopped being it.
+// turned reports whether a condition has become true, or is true no more.
 func (c *statusChange) turned(of batchv1.JobConditionType) bool {
 	return hasCondition(c.job, of) != hasCondition(c.old, of)
 }
@@ -134,7 +134,7 @@ func (c *statusChange) checkConditions() {
 	c.checkWayBack()
 }
 
-// checkWayBack refuses to take back what is final.
+// checkWayBack refuses to undo a final state.
 func (c *statusChange) checkWayBack() {
 	for _, of := range []batchv1.JobConditionType{batchv1.JobFailed, batchv1.JobComplete, batchv1.JobFailureTarget} {
 		if hasCondition(c.old, of) && !hasCondition(c.job, of) {

@@ -58,7 +58,7 @@ func nodes() resource.Resource {
 }
 
 func defaultNode(n *corev1.Node) {
-	// What a node has is allocatable unless the node says how much it keeps for itself.
+	// A node's capacity is allocatable unless the node reserves a part of it.
 	if n.Status.Allocatable == nil && n.Status.Capacity != nil {
 		n.Status.Allocatable = n.Status.Capacity.DeepCopy()
 	}
@@ -72,7 +72,7 @@ func defaultNode(n *corev1.Node) {
 	}
 }
 
-// prepareNode drops what has been removed, and what is not there yet.
+// prepareNode drops fields that have been removed, and those of features that are off.
 func prepareNode(_ context.Context, n, old *corev1.Node) {
 	//lint:ignore SA1019 what has been removed is dropped
 	if old == nil || old.Spec.ConfigSource == nil {
@@ -116,7 +116,7 @@ func validateNode(_ context.Context, n, old *corev1.Node) field.ErrorList {
 	return append(errs, validateNodeResources(&n.Status)...)
 }
 
-// validateNodeUpdate checks what a node keeps once it has it, in writes to its status, too.
+// validateNodeUpdate checks the fields that are immutable once set, in writes to its status, too.
 func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
 	errs := validation.Meta(n, old, false, validation.SubdomainName)
 	errs = append(errs, validateNodeResources(&n.Status)...)

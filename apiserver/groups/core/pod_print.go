@@ -56,7 +56,7 @@ func conditionTrue(p *corev1.Pod, kind corev1.PodConditionType) bool {
 	return false
 }
 
-// podSummary is a pod as one line tells it.
+// podSummary is a pod in one line.
 type podSummary struct {
 	status       string
 	ready, total int
@@ -64,9 +64,9 @@ type podSummary struct {
 	lastRestart  metav1.Time
 }
 
-// summarize finds the one word that says most about a pod: what keeps an init container from
-// ending, else what is wrong with a container, else the phase; and over all of these that the pod
-// is on its way out.
+// summarize finds the word that describes a pod's state best: the reason why an init container does
+// not end, else the fault of a container, else the phase; and before all of these the deletion of
+// the pod.
 func summarize(p *corev1.Pod) podSummary {
 	s := podSummary{status: string(p.Status.Phase), total: len(p.Spec.Containers)}
 	if p.Status.Reason != "" {
@@ -107,7 +107,7 @@ func (r *restartCount) add(c *corev1.ContainerStatus) {
 	}
 }
 
-// addInit counts init containers, and tells whether they still hold the pod up and how often
+// addInit counts init containers, and reports whether the pod still waits for them and how often
 // those that run beside the others (sidecars) were restarted.
 func (s *podSummary) addInit(p *corev1.Pod) (initializing bool, sidecars restartCount) {
 	isSidecar := map[string]bool{}

@@ -1,11 +1,11 @@
 // Package devices declares the resources of the resource.k8s.io API group: the devices that drivers
 // offer, the classes and claims by which pods ask for them, and taints on devices.
 //
-// What Kubernetes has behind feature gates that are off by default (derived attributes, attributes
-// that are lists, compatibility groups, resources of nodes that a device stands for, node
-// operations that are skipped, types of partitions) is dropped from what clients send, as it is
-// there. Allocating devices is the work of others. The server adds the checks that take more than
-// the object: who may ask for administrative access, and who may write which part of a status.
+// Fields behind feature gates that are off by default (derived attributes, attributes that are
+// lists, compatibility groups, resources of nodes that a device stands for, node operations that
+// are skipped, types of partitions) are dropped from writes, as in Kubernetes. The scheduler
+// allocates devices. The server adds the checks that need more than the object: the permissions for
+// administrative access, and for each part of a status.
 package devices
 
 import (

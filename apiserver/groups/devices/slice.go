@@ -63,7 +63,7 @@ func resourceSlices() resource.Resource {
 	}
 }
 
-// dropFromSlice drops what is off by default.
+// dropFromSlice drops fields of features that are off by default.
 func dropFromSlice(s *resourcev1.ResourceSliceSpec) {
 	s.PartitionTypeAttribute, s.SkipNodeOperations = nil, nil
 	for i := range s.Devices {
@@ -171,7 +171,7 @@ func validateDeviceNodes(d *resourcev1.Device, perDevice bool, at *field.Path) f
 	return errs
 }
 
-// validateReach checks which nodes reach a device, and returns the fields that tell it.
+// validateReach checks which nodes reach a device, and returns the fields that select them.
 func validateReach(name *string, selector *corev1.NodeSelector, all *bool, emptyName string, at *field.Path) (errs field.ErrorList, ways []string) {
 	if name != nil && *name != "" {
 		ways = append(ways, "`nodeName`")

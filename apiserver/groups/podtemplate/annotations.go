@@ -49,7 +49,7 @@ func validateAnnotatedTolerations(value string, at *field.Path) field.ErrorList 
 	return ValidateTolerations(tolerations, at.Child(corev1.TolerationsAnnotationKey))
 }
 
-// isDeletionCost tells an int32 that is written without a plus sign or leading zeros.
+// isDeletionCost reports whether the value is an int32 without a plus sign or leading zeros.
 func isDeletionCost(value string) bool {
 	_, err := strconv.ParseInt(value, 10, 32)
 	return err == nil && (value == "0" || value[0] == '-' || value[0] >= '1')

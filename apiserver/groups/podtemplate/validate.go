@@ -35,7 +35,7 @@ func ValidateForever(t *corev1.PodTemplateSpec, kind string, at *field.Path) fie
 	return append(Validate(t, at), ValidateRestarts(t, kind, at)...)
 }
 
-// ValidateRestarts checks what ValidateForever adds to Validate.
+// ValidateRestarts checks the rules that ValidateForever adds to Validate.
 func ValidateRestarts(t *corev1.PodTemplateSpec, kind string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if p := t.Spec.RestartPolicy; p != corev1.RestartPolicyAlways {

@@ -125,7 +125,7 @@ func forbid(at *field.Path, why string, fields ...named) field.ErrorList {
 	return errs
 }
 
-// validateContainer checks what all sorts of containers have in common.
+// validateContainer checks the rules that all types of containers have in common.
 func (c *checker) validateContainer(container *corev1.Container, at *field.Path) field.ErrorList {
 	errs := validation.DNSLabel(container.Name, at.Child("name"))
 	if container.Image == "" {

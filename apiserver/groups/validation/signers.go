@@ -34,7 +34,7 @@ func SignerName(name string, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateParts checks what stands between dots, up to the first that is wrong.
+// validateParts checks the text between dots, up to the first fault.
 func validateParts(name string, check func(string) []string, at *field.Path) field.ErrorList {
 	for part := range strings.SplitSeq(name, ".") {
 		var errs field.ErrorList
@@ -81,7 +81,7 @@ func LongestPodCertificate(signer string) int32 {
 	return longestPodCertificate
 }
 
-// UserAnnotations checks what a pod wants to tell the signer of its certificate.
+// UserAnnotations checks a pod's annotations for the signer of its certificate.
 func UserAnnotations(annotations map[string]string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, key := range SortedKeys(annotations) {

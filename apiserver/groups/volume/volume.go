@@ -1,6 +1,6 @@
-// Package volume validates and defaults what describes a volume outside of a pod: the spec of a
-// persistent volume, which an attachment may also carry inline. It is shared by the groups whose
-// kinds do.
+// Package volume validates and defaults the description of a volume outside of a pod: the spec of
+// a persistent volume, which an attachment may also carry inline. It is shared by the groups of
+// both kinds.
 package volume
 
 import (
@@ -106,7 +106,7 @@ func validateAttributesClass(spec *corev1.PersistentVolumeSpec, at *field.Path) 
 	return errs
 }
 
-// Default fills in what a spec leaves open.
+// Default sets the defaults of a spec.
 func Default(spec *corev1.PersistentVolumeSpec) {
 	if spec.PersistentVolumeReclaimPolicy == "" {
 		spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
