@@ -43,7 +43,7 @@ type badClient struct {
 // some exist.
 type endpoint struct {
 	collection, object string // paths; an object's subresource has no collection
-	absent             string // path of an object that is not there: a delete with a body goes by the body, and may not be a dry run
+	absent             string // path of an object that does not exist: a delete uses its body, and may not be a dry run
 	apiVersion, kind   string
 	verbs              []string
 }
@@ -488,7 +488,7 @@ func FuzzRequests(f *testing.F) {
 		if err != nil {
 			values = url.Values{}
 		}
-		values.Del("timeout") // a time-out that the client asks for is no fault
+		values.Del("timeout") // the client's own time-out is no fault
 		for _, streams := range []string{"watch", "follow", "timeoutSeconds"} {
 			values.Del(streams)
 		}

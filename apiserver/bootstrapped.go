@@ -51,11 +51,11 @@ func (s *Server) withoutRights(next http.Handler) http.Handler {
 // written. Without it, users that remove roles again would keep it waiting.
 const rightsPatience = 5 * time.Second
 
-// Prepare returns when the cluster has its default objects and this server's authorizer knows
-// them. Other leader work relies on them and starts then: controllers and the scheduler have no
-// rights but those of their roles. In a bootstrapped cluster it looks at the roles only, and in
-// memory, unless one is missing. That is so when an earlier version has led until now.
-// LeaderRoutine repairs objects that are lost later.
+// Prepare returns when the cluster has its default objects and this server's authorizer knows them.
+// Other leader work relies on them and starts then: controllers and the scheduler have no rights
+// but those of their roles. In a bootstrapped cluster it checks the roles only, and in memory,
+// unless one is missing. That is so when an earlier version has led until now. LeaderRoutine
+// repairs objects that are lost later.
 func (s *Server) Prepare(ctx context.Context, client kubernetes.Interface) error {
 	ready := func() bool { return s.bootstrapped() && s.defaults() }
 	if ready() {
@@ -82,7 +82,7 @@ func (s *Server) Prepare(ctx context.Context, client kubernetes.Interface) error
 	return poll(ctx, ready)
 }
 
-// poll returns when something is done.
+// poll returns when done returns true.
 func poll(ctx context.Context, done func() bool) error {
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()

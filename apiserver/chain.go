@@ -35,15 +35,15 @@ import (
 //	aggregator → Barque's own kinds → custom resources → not found
 //
 // Each server hands on requests that it does not serve. Authentication, authorization,
-// audit, admission and flow control are the same for all of them: they stand once, in front
-// of the aggregator.
+// audit, admission and flow control are the same for all of them: they run once, in front of
+// the aggregator.
 type chain struct {
 	aggregator *aggregatorserver.APIAggregator
 	own        *genericapiserver.GenericAPIServer
 	extensions *extensionsserver.CustomResourceDefinitions
 }
 
-// definitionsKnown says whether this server has listed the definitions of custom resources once.
+// definitionsKnown reports whether this server has listed the definitions of custom resources once.
 func (c *chain) definitionsKnown() bool {
 	return c.extensions.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer().HasSynced()
 }
@@ -107,8 +107,8 @@ func (s *Server) extensionsConfig(config genericapiserver.Config, parts *parts) 
 		GenericConfig: &genericapiserver.RecommendedConfig{Config: config, SharedInformerFactory: s.informers},
 		ExtraConfig: extensionsserver.ExtraConfig{
 			CRDRESTOptionsGetter: parts.storage.CustomResources(),
-			// A definition is Established at once: a server that has not heard of it asks the store
-			// before it answers 404, see freshDefinitions.
+			// A definition is Established at once: a server whose informer lacks it reads the store before
+			// it answers 404, see freshDefinitions.
 			MasterCount:         1,
 			ServiceResolver:     parts.services,
 			AuthResolverWrapper: webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, config.LoopbackClientConfig, config.TracerProvider),

@@ -114,7 +114,7 @@ func apiKinds(scheme *runtime.Scheme) []schema.GroupVersionKind {
 	return kinds
 }
 
-// readServed asks a server for all resources of its own.
+// readServed returns all resources of a server, from discovery.
 func readServed(t *testing.T, client discovery.DiscoveryInterface) map[string]facts {
 	t.Helper()
 	_, lists, err := client.ServerGroupsAndResources()

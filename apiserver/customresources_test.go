@@ -133,7 +133,7 @@ func (c *cluster) awaitDefinition(t testing.TB, name string, condition apiextens
 	return crd
 }
 
-// await waits until something holds.
+// await waits until holds returns true.
 func await(t testing.TB, what string, holds func(context.Context) (error, bool)) {
 	t.Helper()
 	var last error

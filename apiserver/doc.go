@@ -16,7 +16,7 @@
 // leader only.
 //
 // Invariants: every write that has been answered went through all of the steps above, in-process
-// clients' writes too; a server without a store leader is not ready, and says so.
+// clients' writes too; a server without a store leader is not ready, and gives the reason.
 //
 // It is not for reading flags or files that another room owns: certificates, keys and checks are
 // handed in through Config.

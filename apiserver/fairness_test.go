@@ -24,7 +24,7 @@ import (
 	"github.com/barque/barque/internal/clusterusers"
 )
 
-// answerTo asks for a path, as the user of a configuration.
+// answerTo requests a path, as the user of a configuration.
 func answerTo(ctx context.Context, config *restclient.Config, path string) (*http.Response, error) {
 	client, err := restclient.HTTPClientFor(config)
 	if err != nil {

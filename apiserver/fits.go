@@ -21,8 +21,8 @@ var scalarTypes = map[reflect.Type]schema.Scalar{
 // fits reports whether objects of a Go type need no check against their type in a merge schema:
 // their fields are all declared, and of the right kind. Two things depend on values:
 //
-//   - Raw JSON may be none, and an IntOrString of a third type: walking over them panics. Nothing
-//     with these fits, except managed fields: the live object's are not looked into, since the new
+//   - Raw JSON may be none, and an IntOrString of a third type: walking over them panics. No type
+//     with these fits, except in managed fields: the live object's are not walked, since the new
 //     object has none. So pods and services are checked.
 //   - An element of a list may lack one of its keys. Comparing finds that, too, but not in an
 //     atomic part. So a list in an atomic part fits if its elements always have their keys.
@@ -93,7 +93,7 @@ func (f *fitting) fitsList(atom schema.Atom, t reflect.Type, atomic bool) bool {
 		return false
 	}
 	if t.Elem() == reflect.TypeFor[metav1.ManagedFieldsEntry]() {
-		return atom.List.ElementRelationship == schema.Atomic // so that it is not looked into
+		return atom.List.ElementRelationship == schema.Atomic // so that its elements are not walked
 	}
 	if atom.List.ElementRelationship == schema.Associative {
 		if keys := atom.List.Keys; len(keys) > 0 && atomic && !alwaysHas(t.Elem(), keys) {

@@ -41,7 +41,7 @@ func measuringKubelet(t *testing.T) (port int32, trust func(*Config)) {
 	}
 }
 
-// otherMetrics is another server of metrics.k8s.io, which knows of one node.
+// otherMetrics is another server of metrics.k8s.io, which has the metrics of one node.
 func otherMetrics(t *testing.T) (port int32) {
 	t.Helper()
 	reply := func(w http.ResponseWriter, o any) {

@@ -45,7 +45,7 @@ func (s *signs) set(node string, at time.Time) {
 	s.seen[node] = at
 }
 
-// nodeLeases is a cluster with n nodes of which all but the last were heard.
+// nodeLeases is a cluster with n nodes. Gossip has signs of life of all but the last.
 type nodeLeases struct {
 	*cluster
 	t      *testing.T
@@ -148,8 +148,8 @@ func TestNodeLease(t *testing.T) {
 	}
 }
 
-// Writes of members' leases are refused with the reason, in every form; other namespaces are
-// as ever.
+// Writes of members' leases are refused with the reason, in every form; writes in other
+// namespaces succeed.
 func TestNodeLeasesCannotBeWritten(t *testing.T) {
 	c := startNodeLeases(t, 2)
 	ctx, ours := t.Context(), c.leases(corev1.NamespaceNodeLease)
@@ -635,7 +635,7 @@ func TestListAndWatchOfAllLeases(t *testing.T) {
 	}
 }
 
-// leaseHistory does one random thing to one of a few names. It may fail: the name may be there, or
+// leaseHistory makes one random write to one of a few names. It may fail: the name may exist, or
 // not, or be a member's.
 func (c *nodeLeases) leaseHistory(rnd *rand.Rand) {
 	ctx, name := c.t.Context(), fmt.Sprint("x", rnd.IntN(4))

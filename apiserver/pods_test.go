@@ -95,8 +95,8 @@ func testPods(t *testing.T, c *cluster) {
 	}
 }
 
-// testBudget runs the pod and gives it a budget, which refuses its eviction until it has been
-// looked at and lets one pod go.
+// testBudget runs the pod and gives it a budget, which refuses its eviction until its status is
+// computed and allows one disruption.
 func testBudget(t *testing.T, c *cluster) {
 	ctx, pods, budgets := t.Context(), c.admin.CoreV1().Pods("pods"), c.admin.PolicyV1().PodDisruptionBudgets("pods")
 	running := must(pods.Get(ctx, "p", metav1.GetOptions{}))(t)

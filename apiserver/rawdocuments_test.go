@@ -24,8 +24,8 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// floats is a definition of things that may have any field, that are pruned, and that get defaults:
-// by version, of which one is stored.
+// floats is a definition of objects that may have any field, that are pruned, and that get
+// defaults: by version, of which one is stored.
 const floats = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

@@ -262,12 +262,12 @@ func (c *rawClient) get(t testing.TB, path string, header http.Header) response 
 	return response{answer.Status, string(must(io.ReadAll(body))(t)), answer.Header}
 }
 
-// compare gets a list that must be the same as the plain one, and reports whether it was made of
+// compare gets a list that must be the same as the decoded one, and reports whether it was made of
 // stored bytes.
 func (c *rawClient) compare(t testing.TB, gr schema.GroupResource, path, query string, header http.Header) (got response, raw bool) {
 	t.Helper()
 	var want response
-	for i := range 20 { // something else may be written meanwhile
+	for i := range 20 { // another write may come meanwhile
 		if i > 0 { // the newest state
 			c.get(t, path+"?pretty=false", header)
 		}
@@ -294,8 +294,8 @@ func (c *rawClient) compare(t testing.TB, gr schema.GroupResource, path, query s
 	return got, raw
 }
 
-// TestRawListsOverHTTP compares whole responses. A request that says how it wants its JSON to be
-// indented is answered in the plain way.
+// TestRawListsOverHTTP compares whole responses. A request that sets the indent of its JSON is
+// answered with encoded objects.
 func TestRawListsOverHTTP(t *testing.T) {
 	c, ctx := startCluster(t), t.Context()
 	must(0, c.ensure(ctx, c.client))(t)
@@ -310,7 +310,7 @@ func TestRawListsOverHTTP(t *testing.T) {
 	for _, of := range []struct {
 		path     string
 		resource schema.GroupResource
-		stored   bool // in the version that is asked for
+		stored   bool // in the requested version
 	}{
 		{"/api/v1/configmaps", maps, true},
 		{"/api/v1/namespaces/default/configmaps", maps, true},

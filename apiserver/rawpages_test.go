@@ -33,7 +33,7 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// askedBackend remembers which snapshots it was asked for.
+// askedBackend notes the requested snapshots.
 type askedBackend struct {
 	storage.Backend
 	mu         sync.Mutex

@@ -391,8 +391,8 @@ func BenchmarkWatchEvents(b *testing.B) {
 	}
 }
 
-// BenchmarkMarkedWrites updates a Pod, with and without finding out whether it can be sent as it is
-// stored.
+// BenchmarkMarkedWrites updates a Pod, with and without the check that it can be sent as it
+// is stored.
 func BenchmarkMarkedWrites(b *testing.B) {
 	w := newTrips(b)
 	for _, way := range []string{"plain", "marked"} {

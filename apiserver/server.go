@@ -299,7 +299,7 @@ type ager interface{ Age() }
 // when the room is needed.
 const cacheAge = 2 * time.Minute
 
-// age lets caches forget, until ctx ends.
+// age begins new generations of caches, until ctx ends.
 func age(ctx context.Context, caches []ager) {
 	wait.UntilWithContext(ctx, func(context.Context) {
 		for _, c := range caches {

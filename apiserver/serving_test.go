@@ -163,8 +163,8 @@ func TestTLSOptions(t *testing.T) {
 	}
 }
 
-// TestHardenedServing: no profiles, nothing without credentials but health, few streams, and a
-// client that is asked to connect again is served on.
+// TestHardenedServing: no profiles, nothing without credentials but health, few streams, and
+// requests succeed after a GOAWAY.
 func TestHardenedServing(t *testing.T) {
 	t.Parallel()
 	o := secureport.NewOptions()

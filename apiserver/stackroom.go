@@ -22,7 +22,7 @@ func withStackRoom(next http.Handler) http.Handler {
 	})
 }
 
-// roomyAuthenticator is asked first below the deadline.
+// roomyAuthenticator is called first below the deadline.
 type roomyAuthenticator struct{ authenticator.Request }
 
 // AuthenticateRequest implements authenticator.Request.
@@ -31,7 +31,7 @@ func (a roomyAuthenticator) AuthenticateRequest(r *http.Request) (*authenticator
 	return a.Request.AuthenticateRequest(r)
 }
 
-// roomyCreater is asked first when an object is created.
+// roomyCreater is called first when an object is created.
 type roomyCreater struct{ runtime.ObjectCreater }
 
 // New implements runtime.ObjectCreater.

@@ -127,7 +127,7 @@ func mutatesByPolicy(t *testing.T, c *cluster) bool {
 	}}, metav1.CreateOptions{}))(t)
 	must(policies.MutatingAdmissionPolicyBindings().Create(t.Context(), &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: meta,
 		Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: meta.Name}}, metav1.CreateOptions{}))(t)
-	// This one is made later, and says whether the other one has acted. It may act first.
+	// This one is made later, and reports whether the other one has acted. It may act first.
 	on := utilfeature.DefaultFeatureGate.Enabled(features.MutatingAdmissionPolicy)
 	must(policies.ValidatingAdmissionPolicies().Create(t.Context(), &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionv1.ValidatingAdmissionPolicySpec{
 		MatchConstraints: configMapWrites(), Validations: []admissionv1.Validation{{Expression: "false", MessageExpression: `has(object.data.marked) ? "marked" : "unmarked"`}},

@@ -20,9 +20,9 @@ import (
 )
 
 // A server that is started without a quorum is not synced: authorization and admission read their
-// objects from the store, and it cannot be read. The server answers all the same, for clients that
-// reach no better one. Its answers name the missing leader, so that a dead cluster does not look
-// like missing rights.
+// objects from the store, and it cannot be read. The server still answers, for clients that reach
+// no better one. Its answers name the missing leader, so that a dead cluster does not look like
+// missing rights.
 
 // unsynced reports whether authorization and admission have not read their objects yet. Once they
 // have, it stays so.

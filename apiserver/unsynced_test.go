@@ -104,7 +104,7 @@ func TestAServerThatIsStartedWithoutALeader(t *testing.T) {
 	if err := configs(someone); !apierrors.IsForbidden(err) || strings.Contains(err.Error(), "has not read") {
 		t.Errorf("with a leader, who has no role: %v", err)
 	}
-	// Once it is synced it asks the store once for a write, and no more.
+	// Once it is synced it reads the store once for a write, and no more.
 	cut(raftstore.ErrDiskFull)
 	if err := configs(c.admin); apierrors.ReasonForError(err) != storage.StatusReasonInsufficientStorage {
 		t.Errorf("synced, and the disk is full: %v", err)

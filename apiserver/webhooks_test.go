@@ -139,7 +139,7 @@ func withDefaultNamespace(t *testing.T, c *cluster) {
 }
 
 // create makes config maps of a case until a webhook has seen one, or until it is refused with that
-// text before one is asked. It returns the answer to the last.
+// text before a webhook is called. It returns the last answer.
 func (h *hooks) create(t *testing.T, c *cluster, witness, label, refusal string, options metav1.CreateOptions) (*corev1.ConfigMap, error) {
 	t.Helper()
 	var made *corev1.ConfigMap
@@ -277,7 +277,7 @@ func TestWebhookReinvocation(t *testing.T) {
 	}
 }
 
-// A dry run must change nothing, so a webhook that might is not asked.
+// A dry run must change nothing, so a webhook that might is not called.
 func TestWebhookWithSideEffectsRefusesDryRun(t *testing.T) {
 	c := startCluster(t)
 	withDefaultNamespace(t, c)
@@ -292,8 +292,8 @@ func TestWebhookWithSideEffectsRefusesDryRun(t *testing.T) {
 	}
 }
 
-// A webhook that refuses everything keeps the server from nothing that a cluster needs, and can be
-// taken away.
+// A webhook that refuses all requests keeps the server from no write that a cluster needs, and can
+// be deleted.
 func TestWebhookCannotLockUp(t *testing.T) {
 	c := startCluster(t)
 	withDefaultNamespace(t, c)

@@ -51,8 +51,9 @@ type TrustBundleAttest struct {
 	authz authorizer.UnconditionalAuthorizer
 }
 
-// CertificateSubjects refuses requests for client certificates that stand above all roles: those of
-// the group system:masters, and those that carry a name of Barque's own, or of the control plane.
+// CertificateSubjects refuses requests for client certificates whose rights are above all
+// roles: those of the group system:masters, and those with a name of Barque's own, or of the
+// control plane.
 type CertificateSubjects struct{ *admission.Handler }
 
 var (
@@ -139,8 +140,8 @@ func (t *TrustBundleAttest) Validate(ctx context.Context, a admission.Attributes
 	return nil
 }
 
-// ownNames begin the names of Barque's certificates. Servers believe each other, and extension API
-// servers believe them, by such a name: see ServersOrganization and ProxyClientName.
+// ownNames begin the names of Barque's certificates. Servers trust each other, and extension API
+// servers trust them, by such a name: see ServersOrganization and ProxyClientName.
 const ownNames = "barque:"
 
 // Validate implements admission.ValidationInterface.
@@ -193,8 +194,8 @@ func actsAsAdmin(ctx context.Context) bool {
 // organization is the attribute of a subject that is a group.
 var organization = asn1.ObjectIdentifier{2, 5, 4, 10}
 
-// subjectNames are all texts of the subject. One that stands twice counts each time: which of them
-// a reader takes is its own affair. With admins, the group of administrators is left out.
+// subjectNames are all texts of the subject. A duplicate counts each time, because readers differ
+// in the one that they take. With admins, the group of administrators is left out.
 func subjectNames(r *x509.CertificateRequest, admins bool) []string {
 	names := []string{r.Subject.CommonName}
 	for _, attribute := range r.Subject.Names {

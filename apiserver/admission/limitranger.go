@@ -31,8 +31,8 @@ type LimitRanger struct {
 	*admission.Handler
 	ranges listers.LimitRangeLister
 	client kubernetes.Interface
-	// looked has when a namespace of which the lister knows no limits was asked about, and the
-	// answer.
+	// looked has the time and the answer of the last request to the API, for namespaces without limits
+	// in the lister.
 	looked *lru.Cache
 }
 
@@ -112,7 +112,8 @@ type answer struct {
 }
 
 // rangesFor returns the limits of a namespace, in the order of their names. The lister may be
-// behind one that has just been made, so a namespace of which it knows none is asked for.
+// behind a LimitRange that has just been made, so a namespace without limits in it is read from
+// the API.
 func (l *LimitRanger) rangesFor(ctx context.Context, a admission.Attributes) ([]*corev1.LimitRange, error) {
 	namespace := a.GetNamespace()
 	ranges, err := l.ranges.LimitRanges(namespace).List(labels.Everything())
@@ -211,7 +212,7 @@ func checkPod(pod *corev1.Pod, r *corev1.LimitRange) error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// checkClaim goes by the request alone: claims have no limits.
+// checkClaim uses the request alone: claims have no limits.
 func checkClaim(claim *corev1.PersistentVolumeClaim, r *corev1.LimitRange) error {
 	var errs []error
 	d := demand{requests: claim.Spec.Resources.Requests}

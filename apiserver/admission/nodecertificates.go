@@ -16,7 +16,7 @@ import (
 	"github.com/barque/barque/apiserver/groups/certificates"
 )
 
-// ownRequest allows to ask for a node's own certificates only.
+// ownRequest allows requests for a node's own certificates only.
 func ownRequest(node string, a admission.Attributes) error {
 	if a.GetOperation() != admission.Create || a.GetSubresource() != "" {
 		return nil // the authorizers decide
@@ -103,8 +103,8 @@ func mountsCertificate(pod *corev1.Pod, signer string) bool {
 }
 
 // mayRequest checks that a node may request certificates of a signer that no volume of the pod
-// names. Drivers do that in the name of pods. The signer stands where a role names a resource,
-// which can hold no slash.
+// names. Drivers do that in the name of pods. In the rule, the signer is the resource name, which
+// can hold no slash.
 func (n *NodeRestriction) mayRequest(ctx context.Context, a admission.Attributes, r *certificatesv1.PodCertificateRequest) error {
 	decision, _, err := n.authz.Authorize(ctx, authorizer.AttributesRecord{
 		User: a.GetUserInfo(), Verb: "request-serviceaccounts-podcertificate-signer",

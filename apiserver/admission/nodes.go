@@ -54,7 +54,8 @@ func NewPodTopology(nodes listers.NodeLister) *PodTopology {
 	return &PodTopology{admission.NewHandler(admission.Create), nodes}
 }
 
-// NewNodeFeatures returns the step. v is the version of Kubernetes whose features are asked for.
+// NewNodeFeatures returns the step. v is the version of Kubernetes whose features are
+// required. declare.
 func NewNodeFeatures(nodes listers.NodeLister, v *version.Version) *NodeFeatures {
 	return &NodeFeatures{admission.NewHandler(admission.Update), nodes, v}
 }

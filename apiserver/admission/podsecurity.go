@@ -40,8 +40,8 @@ var podSecurityMetrics = sync.OnceValue(func() metrics.Recorder {
 	return recorder
 })
 
-// NewPodSecurity returns the step. config is a PodSecurityConfiguration; nil means that namespaces
-// without labels allow everything.
+// NewPodSecurity returns the step. config is a PodSecurityConfiguration; with nil, namespaces
+// without labels allow all pods.
 func NewPodSecurity(config io.Reader, namespaces listers.NamespaceLister, pods listers.PodLister, client kubernetes.Interface) (*PodSecurity, error) {
 	configuration, err := load.LoadFromReader(config)
 	if err != nil {

@@ -23,7 +23,7 @@ const (
 	defaultAccount  = "default"
 )
 
-// ServiceAccounts gives every pod a service account and, unless the pod or the account says no, a
+// ServiceAccounts gives every pod a service account and, unless the pod or the account opts out, a
 // projected volume with a token, the cluster's CA and the namespace in each container.
 type ServiceAccounts struct {
 	*admission.Handler
@@ -220,7 +220,7 @@ func mirrorUses(pod *corev1.Pod) error {
 	return nil
 }
 
-// PodOf returns the pod that is being created or changed itself, nil for anything else.
+// PodOf returns the pod that is being created or changed itself, nil for other requests.
 func PodOf(a admission.Attributes) *corev1.Pod {
 	if a.GetResource().GroupResource() != corev1.Resource("pods") || a.GetSubresource() != "" {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/barque/barque/internal/clientcert"
 )
 
-// rememberedCertificates is how many client certificates are remembered: one of each node that a
+// rememberedCertificates is the number of cached client certificates: one of each node that a
 // server has as a client, and room for others. Each takes some kilobytes.
 const rememberedCertificates = 4096
 
@@ -108,8 +108,8 @@ func (c *namedCertificates) AuthenticateRequest(r *http.Request) (*authenticator
 	return c.next.AuthenticateRequest(r)
 }
 
-// otherNameError says that a certificate is none of those that are wanted. It counts only where
-// nothing else authenticates the request, so its text is made late.
+// otherNameError is the error of a certificate with none of the wanted names. It counts only if no
+// other authenticator accepts the request, so its text is made late.
 type otherNameError string
 
 // Error implements error. The text is that of the API machinery.

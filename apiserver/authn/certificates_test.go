@@ -164,7 +164,7 @@ func TestCertificatesOfControllers(t *testing.T) {
 	c := newCertificates(trust.options, func(namespace, name string) bool { return namespace == "kube-system" && name == "job-controller" })
 	const controller = "system:serviceaccount:kube-system:job-controller"
 	stolen := certificate(t, authority, controller, time.Now().Add(time.Hour))
-	for range 2 { // it is remembered
+	for range 2 { // the second result is cached
 		if answer, ok, err := c.AuthenticateRequest(with(stolen.cert)); ok || err == nil || !strings.Contains(err.Error(), "none counts for it") {
 			t.Errorf("%+v, %v", answer, err)
 		}

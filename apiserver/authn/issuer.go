@@ -23,8 +23,8 @@ import (
 // key, and the other public keys that verify them.
 type Keys func() (sign crypto.Signer, others []crypto.PublicKey)
 
-// Issuer signs service-account tokens and knows the keys that verify them. It asks for them each
-// time, so that they can be exchanged while everything runs. It is safe for concurrent use.
+// Issuer signs service-account tokens and knows the keys that verify them. It reads the keys each
+// time, so that they can be exchanged while the server runs. It is safe for concurrent use.
 type Issuer struct {
 	url  string
 	keys Keys

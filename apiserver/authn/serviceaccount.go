@@ -91,7 +91,7 @@ func (s *serviceAccountTokens) AuthenticateToken(ctx context.Context, token stri
 	return &authenticator.Response{User: info.UserInfo(), Audiences: matched}, true, nil
 }
 
-// check looks whether everything that the token is bound to is still there.
+// check checks that all objects that the token is bound to exist.
 func (s *serviceAccountTokens) check(ctx context.Context, c *claims) (*serviceaccount.ServiceAccountInfo, error) {
 	k := &c.Kubernetes
 	sa, err := s.objects.serviceAccount(ctx, k.Namespace, k.ServiceAccount.Name)

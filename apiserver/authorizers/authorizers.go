@@ -255,7 +255,7 @@ func newWebhook(name string, c *apiserver.WebhookConfiguration) (*webhook.Webhoo
 		webhookObserver{WebhookMetrics: webhookmetrics.NewWebhookMetrics(), MatcherMetrics: authorizationcel.NewMatcherMetrics()}, compiler())
 }
 
-// ordered asks the authorizers in the order of the package's comment.
+// ordered calls the authorizers in the order of the package's comment.
 type ordered struct {
 	masters    authorizer.Authorizer
 	own        authorizer.Authorizer // Node and RBAC

@@ -176,7 +176,7 @@ func TestIllWebhooks(t *testing.T) {
 			if want := ill == "lies"; (shared == authorizer.DecisionAllow) != want || want && asked.Load() == before {
 				t.Errorf("%s: %v, and the webhook was asked %d times", nodeController, shared, asked.Load()-before)
 			}
-			// Others depend on it, as the file says: RBAC, which would permit it, is not in it.
+			// Others depend on it, as the file configures: RBAC, which would permit it, is not in it.
 			got, _, _ := decides.Authorize(t.Context(), who{"ann", nil}.does("get", ""))
 			if want := ill == "lies"; (got == authorizer.DecisionAllow) != want {
 				t.Errorf("ann: %v", got)
@@ -241,8 +241,8 @@ func TestOnlyAdministratorsActAsControllers(t *testing.T) {
 	}
 }
 
-// TestOrder: authorizers decide in the file's order; conditions keep a webhook out, and an ill one
-// with the policy NoOpinion is passed over.
+// TestOrder: authorizers decide in the file's order; conditions keep a webhook out, and a failing
+// one with the policy NoOpinion is passed over.
 func TestOrder(t *testing.T) {
 	asked := &atomic.Int32{}
 	denies := newHook(t, func(s authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
@@ -309,7 +309,7 @@ func TestReload(t *testing.T) {
 }
 
 // TestChangedKubeconfigOfAWebhook: the kubeconfig is read with the configuration. One that changes
-// alone does not count, and the status says so until the configuration changes, too.
+// alone does not count, and the status reports that until the configuration changes, too.
 func TestChangedKubeconfigOfAWebhook(t *testing.T) {
 	dir := t.TempDir()
 	at := func(port string) string {

@@ -6,7 +6,7 @@
 //
 //   - system:masters may do everything, before any other authorizer.
 //   - Node and RBAC alone decide for nodes and for the cluster's own parts, controllers included.
-//     No webhook is asked.
+//     No webhook is called.
 //   - RBAC comes first for barque:admins, for other service accounts of kube-system, and for the
 //     paths by which balancers see that a server is ready. The configured authorizers follow.
 //   - Administrators alone may impersonate the cluster's own parts and barque:admins, with any

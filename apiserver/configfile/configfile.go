@@ -17,8 +17,8 @@ import (
 	"github.com/barque/barque/internal/lifecycle"
 )
 
-// Every is the interval at which a file is looked at. Files are small. Reading, and not watching,
-// is right for all ways of replacing them: a rename, a symbolic link, a write in place.
+// Every is the interval at which a file is read. Files are small. Reading, and not watching, is
+// right for all ways of replacing them: a rename, a symbolic link, a write in place.
 const Every = 5 * time.Second
 
 // maxSize bounds a file: a wrong path, such as a device, is no reason to fill the memory.
@@ -123,7 +123,7 @@ func Fixed(flag, path string, logger *slog.Logger) (*File, error) {
 // Files are those of one part of a server.
 type Files []*File
 
-// Run looks at all until the context ends, also where there is none.
+// Run checks all files until the context ends. Without files it waits for that.
 func (f Files) Run(ctx context.Context) error {
 	runs := []func(context.Context) error{func(ctx context.Context) error {
 		<-ctx.Done()
@@ -143,7 +143,7 @@ func (f Files) States() (out []State) {
 	return out
 }
 
-// Run looks at the file until the context ends.
+// Run checks the file until the context ends.
 func (f *File) Run(ctx context.Context) error {
 	ticks := time.NewTicker(Every)
 	defer ticks.Stop()

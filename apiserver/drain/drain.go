@@ -28,9 +28,9 @@ import (
 const AtMost = 4 * time.Second
 
 const (
-	// atLeast is for those that ask for readiness now and then: every half second, and twice.
+	// atLeast is for clients that check readiness now and then: every half second, and twice.
 	atLeast = 1200 * time.Millisecond
-	// look is how often it looks whether it is still among them.
+	// look is the interval of checks that it is still among them.
 	look = 50 * time.Millisecond
 )
 

@@ -18,7 +18,7 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// Epoch is the state of the data keys at one revision of it. It says how values are written.
+// Epoch is the state of the data keys at one revision of it. It defines how values are written.
 type Epoch struct {
 	// Revision is that of the state's last change in the store; 0: the store has none.
 	Revision uint64
@@ -147,8 +147,8 @@ func (e *Epoch) form(file Providers, resource schema.GroupResource) (is form) {
 // follow.
 const Prefix = storage.Enciphered + "barque:v1:"
 
-// KeyOf returns the ID of the data key under which a stored value is; empty: it is in clear, or was
-// encrypted by something else.
+// KeyOf returns the ID of the data key of a stored value; empty: it is in clear, or was encrypted
+// by another program.
 func KeyOf(stored []byte) string {
 	id, _, _ := split(stored)
 	return id

@@ -233,7 +233,7 @@ func TestMissingKey(t *testing.T) {
 }
 
 // TestWritesInClearNeedNoKeys: resources that can never be encrypted, such as the leases of nodes,
-// are written as ever while the state of the keys is damaged, or cannot be read.
+// can be written while the state of the keys is damaged, or cannot be read.
 func TestWritesInClearNeedNoKeys(t *testing.T) {
 	damaged := errors.New("the state of the data keys is damaged")
 	transformers := New(&ring{unknown: damaged}, guardKey)
@@ -284,7 +284,7 @@ func TestLostValues(t *testing.T) {
 	}
 }
 
-// TestBadValues: a value that was changed, moved, cut, or encrypted by something else is an error.
+// TestBadValues: a value that was changed, moved, cut, or encrypted by another program is an error.
 func TestBadValues(t *testing.T) {
 	keys := &ring{epoch: &Epoch{Resources: []string{"secrets"}, Writes: "one"}, keys: map[string][]byte{"one": key(1)}}
 	s := newStores(t, keys)

@@ -34,7 +34,7 @@ type Objects struct {
 // time become one log entry.
 const writers = 16
 
-// everything is where all objects are.
+// everything is the prefix of all objects.
 const everything = storage.DefaultPrefix + "/"
 
 // forms knows the form in which each object is to be, by one Epoch and one content of the file:

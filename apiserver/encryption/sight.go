@@ -107,7 +107,7 @@ func (s *Sight) Blind() error {
 	return nil
 }
 
-// Again asks for a look. It does not wait.
+// Again requests a check. It does not wait.
 func (s *Sight) Again() {
 	select {
 	case s.again <- struct{}{}:
@@ -143,7 +143,7 @@ func (s *Sight) Look(ctx context.Context) {
 	defer cancel()
 	cannot, err := s.Objects().Readable(within)
 	if err != nil && (cannot == nil || ctx.Err() != nil) {
-		return // the store does not answer: that says nothing
+		return // the store does not answer: the check has no result
 	}
 	if cannot != nil {
 		cannot = fmt.Errorf("%s: %w", blindText, cannot)

@@ -88,8 +88,8 @@ func adoptLevel(into, want *flowcontrolv1.PriorityLevelConfiguration) bool {
 // plan has the changes to make for one kind.
 type plan[P any] struct{ create, update, remove []P }
 
-// decide compares the objects that are there with those of every cluster. An object that follows
-// the defaults, but is none of them any more, goes.
+// decide compares the existing objects with those of every cluster. An object that follows the
+// defaults, and is a default no more, is removed.
 func decide[T any, P object[T]](is []P, of defaults[T, P]) plan[P] {
 	var todo plan[P]
 	others := map[string]P{}

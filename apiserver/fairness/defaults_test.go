@@ -100,7 +100,7 @@ func TestDecideRemoves(t *testing.T) {
 	}
 }
 
-// How much exempt requests hold back is the owner's to say, and nothing else of a mandatory level.
+// The owner may set how much exempt requests hold back, and nothing else of a mandatory level.
 func TestExemptLevel(t *testing.T) {
 	is := bootstrap.MandatoryPriorityLevelConfigurationExempt.DeepCopy()
 	is.Spec.Exempt.NominalConcurrencyShares = ptr.To[int32](20)

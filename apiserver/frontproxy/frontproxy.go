@@ -23,7 +23,7 @@ import (
 	"github.com/barque/barque/internal/cutoff"
 )
 
-// rememberedProxies is the number of remembered certificates of proxies.
+// rememberedProxies is the number of cached certificates of proxies.
 const rememberedProxies = 256
 
 // ErrRefused is the error of a request in which a proxy names a user that it may not name. No other

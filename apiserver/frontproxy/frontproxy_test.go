@@ -117,7 +117,7 @@ func request(cert *x509.Certificate, headers ...string) *http.Request {
 	return r
 }
 
-// TestProxyNamesUser: all that the headers say of the user counts, and none of them goes further.
+// TestProxyNamesUser: all headers about the user count, and none of them goes further.
 func TestProxyNamesUser(t *testing.T) {
 	ca := newCA(t)
 	p, _, log := start(t, ca)
@@ -262,7 +262,7 @@ func TestAFileWithoutCAs(t *testing.T) {
 }
 
 // TestWhatItProvesEndsWithItsCA: the file changes while a request waits behind its authentication.
-// Users that something else proves go on.
+// Users with other credentials go on.
 func TestWhatItProvesEndsWithItsCA(t *testing.T) {
 	ca, next := newCA(t), newCA(t)
 	auth := ca.issue("auth")

@@ -160,7 +160,7 @@ func (p *pipe) write(data []byte) (int, error) {
 // left is how many bytes are to be read.
 func (p *pipe) left() int { return len(p.data) - p.taken }
 
-// read waits until there is something.
+// read waits until there are bytes, or the end.
 func (p *pipe) read(into []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,7 +187,7 @@ func (p *pipe) read(into []byte) (int, error) {
 	return n, nil
 }
 
-// finish says that nothing more is written.
+// finish ends the body: no more bytes follow.
 func (p *pipe) finish() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

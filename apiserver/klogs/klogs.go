@@ -60,8 +60,8 @@ func (d demoted) Handle(ctx context.Context, r slog.Record) error {
 	return d.Handler.Handle(ctx, r)
 }
 
-// cause returns the cause of a line. All that is handed to the libraries' common handler of errors
-// has one message, and says the cause in its attribute.
+// cause returns the cause of a line. All errors of the libraries' common handler have one message,
+// and the cause in their attribute.
 func cause(r slog.Record) string {
 	text := r.Message
 	r.Attrs(func(a slog.Attr) bool {

@@ -123,9 +123,9 @@ func newGeneration(config *apiserver.AuthenticationConfiguration, algs, ownIssue
 	return g, nil
 }
 
-// permitted are the paths that may be asked without credentials; none means all. Those of health
-// and of the version always may, as with --anonymous-auth=false: proxies look there for a server
-// that is ready, and joining machines for the version.
+// permitted are the paths that need no credentials; none means all. Those of health and of the
+// version never do, as with --anonymous-auth=false: proxies check there for a server that is ready,
+// and joining machines for the version.
 func permitted(a *apiserver.AnonymousAuthConfig) []apiserver.AnonymousAuthCondition {
 	var out []apiserver.AnonymousAuthCondition
 	if a.Enabled {

@@ -93,8 +93,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	}
 }
 
-// anonymousTwice returns an error when both a file and flags say which requests without credentials
-// are served.
+// anonymousTwice returns an error when both a file and flags configure requests
+// without credentials.
 func (o *Options) anonymousTwice(config *apiserver.AuthenticationConfiguration) error {
 	switch paths := o.anonymousPaths(); {
 	case config.Anonymous == nil:

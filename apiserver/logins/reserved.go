@@ -12,8 +12,8 @@ import (
 	"github.com/barque/barque/internal/clusterusers"
 )
 
-// Reserved are the beginnings of the names of Kubernetes' and Barque's own users and groups. Their
-// rights do not come from roles alone: system:masters may do everything, and servers believe each
+// Reserved are the prefixes of the names of Kubernetes' and Barque's own users and groups. Their
+// rights do not come from roles alone: system:masters may do everything, and servers trust each
 // other by such names.
 var Reserved = []string{"system:", "barque:"}
 

@@ -19,7 +19,7 @@ const (
 	// readsPerSecond and readsAtOnce bound how often the store is read for one node.
 	readsPerSecond = 5
 	readsAtOnce    = 25
-	// budgetsKept is for how many nodes it is known how much they have read: those that asked last.
+	// budgetsKept is the number of nodes whose read budgets are kept: the most recent ones.
 	budgetsKept = 4096
 	// readWithin bounds one read.
 	readWithin = 10 * time.Second

@@ -18,8 +18,8 @@
 //     leases of all other names. A stored lease whose Node has the label is hidden while that
 //     lasts: it was written before the member came. Leases of other namespaces are ordinary
 //     objects.
-//   - A member's lease cannot be written: a write that was accepted and did nothing would be a lie.
-//     It is refused as forbidden, with the reason. Every other lease is written as any object is.
+//   - A member's lease cannot be written: a write without an effect must not succeed. It is refused
+//     as forbidden, with the reason. Every other lease is written as any object is.
 //   - A member's lease keeps its UID for the life of its Node. Times are those of this server's
 //     gossip, in steps of RenewEvery, so that two servers agree about a node that is well.
 //   - A list is one snapshot: stored leases and Nodes are read at the same revision of the store,

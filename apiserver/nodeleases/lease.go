@@ -28,9 +28,9 @@ func (s *Storage) lease(node *corev1.Node, revision string) *coordinationv1.Leas
 }
 
 // renewed is when a node last showed that it lives, rounded down to whole RenewEvery; zero if it
-// never did. A server that has just started may not have heard of a node that is away; then the
-// time of the kubelet's last own report counts. A time in the future, from a clock that is ahead,
-// does not count.
+// never did. A server that has just started may have no sign of life of a node that is away; then
+// the time of the kubelet's last own report counts. A time in the future, from a clock that is
+// ahead, does not count.
 func (s *Storage) renewed(node *corev1.Node) time.Time {
 	seen, _ := s.signs.LastSeen(node.Name)
 	for i := range node.Status.Conditions {

@@ -214,8 +214,8 @@ func (s *Storage) matching(options *metainternalversion.ListOptions) storage.Sel
 	return s.PredicateFunc(label, field)
 }
 
-// forNodes are the options with which Nodes are asked for. Selectors are about leases; all that
-// holds of Nodes, too, is the name.
+// forNodes are the options to list and watch Nodes. Selectors are about leases; all that holds of
+// Nodes, too, is the name.
 func forNodes(options *metainternalversion.ListOptions) *metainternalversion.ListOptions {
 	o := *options
 	o.LabelSelector, o.FieldSelector = nil, nil

@@ -7,9 +7,9 @@
 // connection (SPDY or WebSocket).
 //
 // Invariants:
-//   - a kubelet is spoken to only over TLS, and only when its certificate names the node
-//     (Config.IsKubelet): an address proves nothing. A client may ask for less care with the logs;
-//     then a certificate of another CA is good, and one of the cluster's must still be the node's;
+//   - a kubelet is called only over TLS, and only when its certificate names the node
+//     (Config.IsKubelet): an address proves nothing. A client may waive that for the logs; then a
+//     certificate of another CA is good, and one of the cluster's must still be the node's;
 //   - the HTTP proxies do not reach this machine itself or its links, even if a pod's or a node's
 //     status or an endpoint has such an address;
 //   - a stream opened with GET, as WebSocket clients must, needs the permission to create it.

@@ -235,7 +235,7 @@ func (p *Proxy) locateNode(ctx context.Context, id string) (*url.URL, http.Round
 	return p.targetURL(scheme, host, port)
 }
 
-// targetURL is where requests for something that is not a kubelet go.
+// targetURL is the URL of requests to a target that is not a kubelet.
 func (p *Proxy) targetURL(scheme, host, port string) (*url.URL, http.RoundTripper, error) {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		// Dialling checks as well; here the client gets the reason.

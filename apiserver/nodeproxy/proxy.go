@@ -28,19 +28,19 @@ type Objects interface {
 type Config struct {
 	Objects Objects
 	// TLS for connections to kubelets: the client certificate and the authorities of theirs. It is
-	// asked for each request, and gives another configuration when the authorities have changed.
+	// called for each request, and returns another configuration when the authorities have changed.
 	TLS func() *tls.Config
 	// IsKubelet returns why the peer of a connection is not the kubelet of the node. An address of
 	// a Node proves nothing: the node chooses it, and may have lost it to another machine.
 	IsKubelet func(node *corev1.Node, peer tls.ConnectionState) error
 	// Authorizer decides whether a client that opens a stream with GET may create it. nil allows all.
 	Authorizer authorizer.Authorizer
-	// AddressTypes says which of a node's addresses to use, best first; nil means
+	// AddressTypes are the types of a node's address to use, best first; nil means
 	// DefaultAddressTypes.
 	AddressTypes []corev1.NodeAddressType
 	// Dial opens connections; nil means a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Resolve finds the addresses of a host name; nil asks the system.
+	// Resolve finds the addresses of a host name; nil uses the system.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 }
 

@@ -127,7 +127,7 @@ func (p *Proxy) mayCreate(ctx context.Context, resource, subresource, name strin
 		fmt.Errorf("opening a stream needs the verb \"create\" as well: %s", reason))
 }
 
-// streamRequest is a stream as the kubelet is asked for it.
+// streamRequest is the kubelet's request for a stream.
 type streamRequest struct {
 	path  []string
 	query url.Values

@@ -96,7 +96,7 @@ func TestWhatIsStoredIsNotDecoded(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeDecoded: an object that turns out to be broken is said to be, and not kept.
+// TestWhatCannotBeDecoded: an object that turns out to be broken returns an error, and is not kept.
 func TestWhatCannotBeDecoded(t *testing.T) {
 	space := New(1 << 20).Space()
 	of := Stored{Key: "a", Value: []byte("value"), Revision: 1}
@@ -133,7 +133,7 @@ func TestAnObjectThatGrowsTooLargeIsNotKept(t *testing.T) {
 	}
 }
 
-// TestWhoDecodedIsForgotten: a decoder may know of a request, with all that this has read. That
+// TestWhoDecodedIsForgotten: a decoder may refer to a request, with all that this has read. That
 // must not stay as long as the object, which does not count it.
 func TestWhoDecodedIsForgotten(t *testing.T) {
 	space := New(1 << 20).Space()

@@ -10,8 +10,8 @@
 //   - An [Object] belongs to stored bytes, not to a name: it is found only by the value that it was
 //     decoded from. So a store whose state was replaced never shows an object of the old state.
 //   - An Object never changes. To change one, take a copy.
-//   - Of those that ask for an object at the same time one decodes it, and the others wait.
-//   - Encodings are made once for an Object and for each form that is asked for, and count too.
+//   - Of concurrent callers for an object one decodes it, and the others wait.
+//   - Encodings are made once for an Object and for each requested form, and count too.
 //   - A deferred object is decoded at the first use of its decoded form: never, if all readers use
 //     the stored form.
 package objectcache

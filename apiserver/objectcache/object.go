@@ -213,7 +213,7 @@ func (o *Object) encoding(form runtime.Identifier) *encoding {
 	return e
 }
 
-// forget lets an encoding that failed be tried again.
+// forget drops an encoding that failed, so that it is tried again.
 func (o *Object) forget(e *encoding) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

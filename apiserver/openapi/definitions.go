@@ -25,7 +25,7 @@ type (
 	swaggerDocker interface{ SwaggerDoc() map[string]string }
 )
 
-// key is how the builders of kube-openapi ask for the definition of a type.
+// key is the name by which the builders of kube-openapi look up the definition of a type.
 func key(t reflect.Type) string { return util.GetCanonicalTypeName(reflect.New(t).Interface()) }
 
 // define adds the definition of t, a struct, and of everything it refers to.
@@ -152,7 +152,7 @@ func (d *definer) mergeOf(name string) *schema.Map {
 	return nil
 }
 
-// addMerge says how a list or map is merged.
+// addMerge describes how a list or map is merged.
 func addMerge(p *spec.Schema, merge *schema.Map, name string) {
 	if merge == nil {
 		return

@@ -1,5 +1,5 @@
-// Package openapi describes the API in OpenAPI v2 and v3, for kubectl explain and everything else
-// that reads schemas.
+// Package openapi describes the API in OpenAPI v2 and v3, for kubectl explain and all other readers
+// of schemas.
 //
 // Documents are built on demand, one for each group and version in v3, and only their encoded
 // form is kept for a while. The schemas of the built-in kinds are upstream's: package schemas has

@@ -223,7 +223,7 @@ func (s *Service) serveV2(w http.ResponseWriter, r *http.Request) {
 	}, formV2)
 }
 
-// send answers with a document in the form that the client asks for.
+// send answers with a document in the form that the client requests.
 func (s *Service) send(w http.ResponseWriter, r *http.Request, path string, d document, f form) {
 	media := mediaJSON
 	if strings.Contains(r.Header.Get("Accept"), f.asked) {

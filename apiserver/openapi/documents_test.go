@@ -15,7 +15,7 @@ import (
 	"k8s.io/kube-openapi/pkg/spec3"
 )
 
-// However many clients ask at once, a document is built once.
+// With any number of concurrent clients, a document is built once.
 func TestDocumentIsBuiltOnce(t *testing.T) {
 	c := newDocumentCache()
 	var built atomic.Int32

@@ -29,7 +29,7 @@ const (
 // Extension is a group and version that another server serves.
 type Extension struct {
 	Group, Version string
-	// Get asks that server.
+	// Get sends a request to that server.
 	Get func(ctx context.Context, path string, header http.Header) (*http.Response, error)
 }
 
@@ -142,7 +142,7 @@ func (d *extensionDocs) ask(ctx context.Context, x Extension) {
 	}
 }
 
-// get asks an extension for a document as JSON.
+// get reads a document of an extension as JSON.
 func get(ctx context.Context, x Extension, path string) ([]byte, error) {
 	res, err := x.Get(ctx, path, http.Header{"Accept": {mediaJSON}})
 	if err != nil {

@@ -84,7 +84,7 @@ type Service struct {
 	documents documentCache
 }
 
-// New returns a Service, which reads Services when it is asked.
+// New returns a Service, which reads Services on request.
 func New(config Config) *Service {
 	s := &Service{Config: config, documents: newDocumentCache()}
 	s.extended = newExtensions(config.Extensions)

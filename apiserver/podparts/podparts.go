@@ -28,7 +28,7 @@ const (
 // Sharer knows the parts of the pods that came last. Any goroutine may use it.
 //
 // It is bounded by bytes. The least recently found parts are dropped first, more or less. Pods keep
-// their parts all the same.
+// their parts nevertheless.
 type Sharer struct {
 	seed maphash.Seed
 

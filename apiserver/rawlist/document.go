@@ -148,7 +148,7 @@ func (l documentLabels) Get(label string) string {
 	return value
 }
 
-// part is a value in a document. It begins at a place, and other things follow it.
+// part is a value in a document, from its begin to the end of the document.
 type part struct {
 	document []byte
 	at       int

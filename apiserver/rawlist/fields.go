@@ -73,7 +73,7 @@ func (f *Format) Find(name string, value func(runtime.Object) string) {
 	}
 }
 
-// memberOf returns the member of a struct that JSON calls so, -1 if there is none.
+// memberOf returns the member of a struct with that name in JSON, -1 if there is none.
 func memberOf(t reflect.Type, name string) int {
 	for i := range t.NumField() {
 		if called, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); called == name {

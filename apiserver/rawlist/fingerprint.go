@@ -43,7 +43,7 @@ type met struct {
 
 type digest [sha256.Size]byte
 
-// sum returns the digest of a value, whose type is the same wherever it is asked for.
+// sum returns the digest of a value, whose type is the same for each caller.
 func (p printer) sum(v reflect.Value) (out digest) {
 	w := sha256.New()
 	p.write(w, v)

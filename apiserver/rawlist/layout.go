@@ -2,8 +2,8 @@ package rawlist
 
 import "k8s.io/apimachinery/pkg/labels"
 
-// layout knows one encoding of the store. All but unmarked are asked only about bytes that were
-// encoded here, since these have a mark or are about to get one.
+// layout knows one encoding of the store. All methods but unmarked are called only for bytes that
+// were encoded here, since these have a mark or are about to get one.
 type layout interface {
 	// unmarked returns how long an object is without any mark behind it.
 	unmarked(value []byte) (size int, ok bool)

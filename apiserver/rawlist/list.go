@@ -95,8 +95,8 @@ func (f *Format) ofMessages(object runtime.Object, stored, list []byte) bool {
 	return true
 }
 
-// ofDocuments makes the Format one of custom resources, if they are stored in the version in which
-// they are asked for.
+// ofDocuments makes the Format one of custom resources, if they are stored in the
+// requested version.
 func (f *Format) ofDocuments(codec runtime.Encoder, object *unstructured.Unstructured, stored []byte) bool {
 	var encoded bytes.Buffer
 	if err := unstructured.UnstructuredJSONScheme.Encode(object, &encoded); err != nil || !bytes.Equal(encoded.Bytes(), stored) {
@@ -147,8 +147,8 @@ func (l *List) Takes(f *Format) bool {
 	return f.stored == Protobuf || l.response != nil
 }
 
-// Begin empties the List, which will get so many objects. It is false when these are more than the
-// cache can remember something of.
+// Begin empties the List, which will get so many objects. It is false when their entries would
+// exceed the cache's bound.
 func (l *List) Begin(f *Format, objects int, decode Decode) bool {
 	l.format, l.decode, l.objects = f, decode, objects
 	l.pieces, l.list, l.held = nil, nil, objects*entryCost
@@ -222,7 +222,7 @@ func (l *List) encode(obj runtime.Object) ([]byte, error) {
 	if l.format.stored == JSON {
 		return encodeJSON(obj)
 	}
-	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // the list says it
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // the list has it
 	if l.encoding == JSON {
 		return encodeJSON(obj)
 	}
@@ -287,8 +287,9 @@ func (f *Format) placeOfItems(empty []byte) (int, bool) {
 // chunk is the size of the portions in which a List is written.
 const chunk = 64 << 10
 
-// stream writes in chunks, but first some bytes alone: by such a first write the API machinery
-// knows a response that comes in parts, and decides only later whether it is worth compressing.
+// stream writes in chunks, but first some bytes alone: by such a first write the API
+// machinery recognizes a response that comes in parts, and decides only later whether it is
+// worth compressing.
 func stream(w io.Writer, first int, write func(io.Writer) error) error {
 	b := bufio.NewWriterSize(w, chunk)
 	if err := write(&opening{b: b, w: w, left: first}); err != nil {

@@ -10,7 +10,7 @@ import (
 // magic is the prefix of every protobuf of the API.
 var magic = []byte("k8s\x00")
 
-// Tags of the fields that are looked at: a field's number and its type, which is "bytes".
+// Tags of the fields that are read: a field's number and its type, which is "bytes".
 const (
 	unknownTypeMeta = 1<<3 | 2
 	unknownRaw      = 2<<3 | 2

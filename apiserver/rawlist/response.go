@@ -107,7 +107,7 @@ type within []byte
 // Identifier implements runtime.Encoder.
 func (within) Identifier() runtime.Identifier { return "barque-list-of-documents" }
 
-// Encode implements runtime.Encoder. It encodes anything else, such as an error, as JSON.
+// Encode implements runtime.Encoder. It encodes any other object, such as an error, as JSON.
 func (e within) Encode(obj runtime.Object, w io.Writer) error {
 	l, ok := obj.(*List)
 	if !ok {

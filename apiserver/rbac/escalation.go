@@ -28,8 +28,8 @@ type Guard struct {
 
 var _ admission.ValidationInterface = (*Guard)(nil)
 
-// NewGuard returns a guard that reads the writer's rules from rules and asks authz about the verbs
-// escalate and bind.
+// NewGuard returns a guard that reads the writer's rules from rules and checks the verbs escalate
+// and bind with authz.
 func NewGuard(rules *Authorizer, authz authorizer.UnconditionalAuthorizer) *Guard {
 	return &Guard{admission.NewHandler(admission.Create, admission.Update), rules, authz}
 }
@@ -89,7 +89,7 @@ func (g *Guard) binding(ctx context.Context, a admission.Attributes, ref rbacv1.
 
 // covers refuses unless the writer has every one of rules.
 func (g *Guard) covers(a admission.Attributes, rules []rbacv1.PolicyRule) error {
-	// An error reports broken bindings of the writer; the rules found stand all the same.
+	// An error reports broken bindings of the writer; the rules found count nevertheless.
 	own, resolveErr := g.rules.Rules(a.GetUserInfo(), a.GetNamespace())
 	ok, missing := validation.Covers(own, rules)
 	if ok {

@@ -253,7 +253,7 @@ func adminsBinding() rbacv1.ClusterRoleBinding {
 	}
 }
 
-// kubeletClientBinding lets the API server call kubelets that ask about its rights. Its name is its
+// kubeletClientBinding lets the API server call kubelets that review its rights. Its name is its
 // own: the role is upstream's, and users bind it themselves under the role's name.
 func kubeletClientBinding() rbacv1.ClusterRoleBinding {
 	return rbacv1.ClusterRoleBinding{

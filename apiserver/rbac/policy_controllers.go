@@ -95,8 +95,8 @@ var accounts = sync.OnceValue(func() map[string]bool {
 // events are rights to record events.
 func events() rbacv1.PolicyRule { return on("", verbs("create", "patch"), "events") }
 
-// blocks is the right to keep owners of a resource until their dependents are gone. Admission asks
-// for it where OwnerReferencesPermissionEnforcement is switched on.
+// blocks is the right to keep owners of a resource until their dependents are gone. Admission
+// requires it where OwnerReferencesPermissionEnforcement is switched on.
 func blocks(group, resource string) rbacv1.PolicyRule {
 	return on(group, verbs("update"), resource+"/finalizers")
 }

@@ -118,7 +118,7 @@ func TestEarlierRightsAreRemoved(t *testing.T) {
 		client := fake.NewClientset(&earlier)
 		factory := informers.NewSharedInformerFactory(client, 0)
 		known := factory.Rbac().V1()
-		Reconciled(known) // asks for the informers
+		Reconciled(known) // requests the informers
 		factory.StartWithContext(t.Context())
 		factory.WaitForCacheSync(t.Context().Done())
 		if Reconciled(known) {
@@ -148,7 +148,7 @@ func TestRightsOfAllNamespacesAreRemoved(t *testing.T) {
 	client := fake.NewClientset(&earlier)
 	factory := informers.NewSharedInformerFactory(client, 0)
 	known := factory.Rbac().V1()
-	Reconciled(known) // asks for the informers
+	Reconciled(known) // requests the informers
 	factory.StartWithContext(t.Context())
 	factory.WaitForCacheSync(t.Context().Done())
 	if err := Reconcile(t.Context(), client, known); err != nil {

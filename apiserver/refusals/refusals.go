@@ -33,7 +33,7 @@ const again = time.Minute
 // a URL, and so are the metric's labels: without a bound, a client could fill memory with them.
 const most = 100
 
-// others stands for the verb and the resource of all rights of a user beyond that.
+// others is the verb and the resource of all rights of a user beyond that.
 const others = "others"
 
 // right is a right that a user lacks.
@@ -53,11 +53,11 @@ type Authorizer struct {
 
 type probing struct{}
 
-// Probing returns a context for a question whose refusal refuses nothing yet: another question
-// follows. It is not counted.
+// Probing returns a context for a check whose refusal is not final: another check follows. It is
+// not counted.
 func Probing(ctx context.Context) context.Context { return context.WithValue(ctx, probing{}, true) }
 
-// Questions are names of which one is enough, each with a context to ask about it. A refusal of the
+// Questions are names of which one is enough, each with a context for its check. A refusal of the
 // last one alone counts.
 func Questions(ctx context.Context, names ...string) iter.Seq2[context.Context, string] {
 	return func(ask func(context.Context, string) bool) {

@@ -10,7 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// Action declares a resource that is asked by creating it and never stored, such as TokenReview.
+// Action declares a resource that is answered at its creation and never stored, such
+// as TokenReview.
 type Action[T any] struct {
 	GroupVersion  schema.GroupVersion
 	Name          string

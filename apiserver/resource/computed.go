@@ -15,7 +15,7 @@ type Computed struct {
 	Name         string
 	// Types to register: those that the storage reads and writes, lists included.
 	Types []runtime.Object
-	// Storage is asked for when the resources that were declared before have been built.
+	// Storage is called when the resources that were declared before have been built.
 	Storage func() (rest.Storage, error)
 }
 

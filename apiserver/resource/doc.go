@@ -1,6 +1,6 @@
-// Package resource turns a declaration of an API resource into everything that k8s.io/apiserver
-// needs to serve it: scheme registration, defaulting, a generic registry store with its
-// strategies, the status and scale subresources, selectable fields and table rows.
+// Package resource turns a declaration of an API resource into all parts that k8s.io/apiserver
+// needs to serve it: scheme registration, defaulting, a generic registry store with its strategies,
+// the status and scale subresources, selectable fields and table rows.
 //
 // # The shape
 //

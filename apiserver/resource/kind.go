@@ -56,11 +56,11 @@ type Kind[T any] struct {
 	// Aliases are further wire forms of the same stored objects.
 	Aliases []Alias
 
-	// Default fills in defaults; it runs on everything that is decoded, stored objects included.
+	// Default fills in defaults; it runs on every decoded object, stored ones included.
 	Default func(obj *T)
 	// Prepare normalizes obj before it is validated. old is nil on create.
 	Prepare func(ctx context.Context, obj, old *T)
-	// Validate reports everything wrong with obj (and with the change, when old is not nil).
+	// Validate reports all faults of obj (and of the change, when old is not nil).
 	Validate func(ctx context.Context, obj, old *T) field.ErrorList
 	// Warnings for the client about obj, which is valid.
 	Warnings func(ctx context.Context, obj, old *T) []string
@@ -130,7 +130,7 @@ type Status[T any] struct {
 	// Prepare adjusts obj after everything but its status and its metadata has been restored from
 	// old.
 	Prepare func(ctx context.Context, obj, old *T)
-	// Validate reports everything wrong with the new status.
+	// Validate reports all faults of the new status.
 	Validate func(ctx context.Context, obj, old *T) field.ErrorList
 	Warnings func(ctx context.Context, obj, old *T) []string
 	// Reset adds to the fields that writes to the status do not own, for server-side apply.

@@ -183,7 +183,7 @@ func (u *scaledObject[T]) UpdatedObject(ctx context.Context, old runtime.Object)
 		return nil, errors.NewInvalid(autoscalingv1.SchemeGroupVersion.WithKind("Scale").GroupKind(), u.name, errs)
 	}
 	if scale.ResourceVersion != "" {
-		// An empty one asks for an unconditional update.
+		// An empty one requests an unconditional update.
 		m.SetResourceVersion(scale.ResourceVersion)
 	}
 	*s.kind.Scale.Replicas(typed[T](obj)) = scale.Spec.Replicas

@@ -22,7 +22,7 @@ const (
 	First = 2 * time.Second
 	// Timeout bounds the answer of one kubelet.
 	Timeout = 5 * time.Second
-	// Concurrency bounds the kubelets that are asked at a time.
+	// Concurrency bounds the concurrent requests to kubelets.
 	Concurrency = 64
 	// again bounds those of them that have failed last, so that any number of nodes that do not
 	// answer leaves room for those that do.
@@ -42,9 +42,9 @@ const (
 // path is the kubelets' path of resource metrics.
 const path = "/metrics/resource"
 
-// Kubelets asks the kubelets of nodes.
+// Kubelets sends requests to the kubelets of nodes.
 type Kubelets interface {
-	// Get asks the kubelet of a node. The caller closes the body.
+	// Get sends a request to the kubelet of a node. The caller closes the body.
 	Get(ctx context.Context, node *corev1.Node, path string) (*http.Response, error)
 }
 
@@ -56,7 +56,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Collector samples the nodes while it is asked. Make it with New and Close it.
+// Collector samples the nodes while there are requests. Make it with New and Close it.
 type Collector struct {
 	cfg  Config
 	life context.Context
@@ -69,11 +69,11 @@ type Collector struct {
 	closed bool
 }
 
-// run is one collection, from the first request to the end of asking.
+// run is one collection, from the first request to Idle after the last one.
 type run struct {
 	began time.Time
 	stop  context.CancelFunc
-	slots chan struct{} // of nodes that have answered, or have not been asked
+	slots chan struct{} // of nodes that have answered, or are new
 	again chan struct{} // of nodes that have failed last
 	warm  chan struct{} // closed when the first figures are there
 
@@ -86,7 +86,7 @@ type run struct {
 type sampled struct {
 	node  *corev1.Node // as it was last listed
 	state state
-	tried int // samples asked for and answered, or failed
+	tried int // samples that were requested and answered, or failed
 	bad   bool
 	stop  context.CancelFunc
 }
@@ -269,7 +269,7 @@ func (c *Collector) tell(node string, err error) {
 	c.cfg.Logger.Info("a kubelet tells again what its node uses", "node", node)
 }
 
-// sample asks one kubelet.
+// sample reads one kubelet's metrics.
 func (c *Collector) sample(ctx context.Context, node *corev1.Node) (*sample, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, Timeout, fmt.Errorf("no answer within %s", Timeout))
 	defer cancel()
@@ -290,7 +290,7 @@ func (c *Collector) sample(ctx context.Context, node *corev1.Node) (*sample, err
 	return parse(body, time.Now())
 }
 
-// explain says that it was the time-out, if it was.
+// explain adds that the time-out was the cause, if it was.
 func explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

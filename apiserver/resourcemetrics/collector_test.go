@@ -266,7 +266,7 @@ func TestLivingNodesBesideDeadOnes(t *testing.T) {
 		defer c.Close()
 		nodes, _ := w.storages(c)
 		nodesOf(t, nodes, nil)
-		time.Sleep(2 * time.Minute) // each has been asked once
+		time.Sleep(2 * time.Minute) // each has been sampled once
 		for range 60 {
 			time.Sleep(Period)
 			wantNames(t, "beside a thousand dead nodes", nodesOf(t, nodes, nil), "good")
@@ -303,7 +303,7 @@ func TestOnDemand(t *testing.T) {
 	})
 }
 
-// However many nodes there are, so many kubelets are asked at a time; a caller that leaves does
+// With any number of nodes, the number of concurrent requests is bounded; a caller that leaves does
 // not wait.
 func TestManyNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

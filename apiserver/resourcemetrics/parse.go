@@ -21,7 +21,7 @@ type point struct {
 	has seen
 }
 
-// seen says which metrics of a point were there.
+// seen are the metrics that a point has.
 type seen uint8
 
 const (

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// fresh is the shortest life of a container of which a rate since its start says something.
+// fresh is the shortest life of a container for a meaningful rate since its start.
 const fresh = 10 * time.Second
 
 // usage is the usage of a node or a container.

@@ -137,7 +137,7 @@ func (r reviewer) decide(ctx context.Context, u user.Info, ra *authorizationv1.R
 	return status
 }
 
-// leftOut says that a selector was not taken as a whole, in kube-apiserver's words.
+// leftOut reports that a selector was not used as a whole, in kube-apiserver's words.
 func leftOut(selector string, taken int) string {
 	partially := ""
 	if taken > 0 {

@@ -1,10 +1,10 @@
-// Package router remembers which route of the API server a request has taken.
+// Package router caches the route of the API server that a request takes.
 //
 // The API machinery looks for it among all routes of a group version: the core group has hundreds.
-// It copies the routes that fit the path, and then looks at the method and two headers. The answer
+// It copies the routes that fit the path, and then compares the method and two headers. The answer
 // depends on nothing else: not on the name of an object or of its namespace, but on whether a part
-// of the path is a word that some route has at that place. So a [Router] asks once for each shape
-// of a path, and answers requests of the same shape by itself.
+// of the path is a word that some route has at that place. So a [Router] looks a route up once for
+// each shape of a path, and answers requests of the same shape by itself.
 //
 // Invariant: the answer is that of restful.CurlyRouter. It is called for routes with conditions,
 // regular expressions or verbs, which shapes do not cover, and for all requests that it refuses.
@@ -23,7 +23,7 @@ import (
 const (
 	// most bounds the cache, which grows with the headers that clients send.
 	most = 4096
-	// longest is how long a shape may be, in bytes, to be remembered.
+	// longest is the length of a shape, in bytes, up to which it is cached.
 	longest = 512
 )
 
@@ -94,7 +94,7 @@ func newTable(services []*restful.WebService) *table {
 	return t
 }
 
-// learn notes the words of a route. It is false when the route looks into parts of a path.
+// learn notes the words of a route. It is false when the route has conditions on parts of a path.
 func (t *table) learn(path string) bool {
 	for i, part := range strings.Split(strings.Trim(path, "/"), "/") {
 		if i == len(t.words) {
@@ -110,8 +110,8 @@ func (t *table) learn(path string) bool {
 	return true
 }
 
-// shape appends all of a request that its route depends on. It is false for one that is not to be
-// remembered.
+// shape appends all of a request that its route depends on. It is false for one that is not to
+// be cached.
 func (t *table) shape(b []byte, req *http.Request) ([]byte, bool) {
 	if t.words == nil || req.URL.Path == "/" { // which has no parts, unlike "//"
 		return nil, false

@@ -104,7 +104,7 @@ func FuzzRouter(f *testing.F) {
 	})
 }
 
-// TestObjectsHaveOneShape: a name is not remembered, unless it is a word of some route.
+// TestObjectsHaveOneShape: a name is not cached, unless it is a word of some route.
 func TestObjectsHaveOneShape(t *testing.T) {
 	r, of := &Router{}, services()
 	for i := range 100 {

@@ -81,7 +81,7 @@ func (s *servingCertificate) Run(ctx context.Context, _ int) {
 		s.mu.Lock()
 		listeners := s.listeners
 		s.mu.Unlock()
-		for _, l := range listeners { // also at the start: something may have changed before
+		for _, l := range listeners { // also at the start: there may have been a change before
 			l.Enqueue()
 		}
 		select {
@@ -156,7 +156,7 @@ func (c *clientCA) CurrentCABundleContent() []byte {
 	return c.bundle
 }
 
-// VerifyOptions implements dynamiccertificates.CAContentProvider. It is asked for each certificate
+// VerifyOptions implements dynamiccertificates.CAContentProvider. It is called for each certificate
 // that is verified: a CA that has come or gone counts at once.
 func (c *clientCA) VerifyOptions() (x509.VerifyOptions, bool) {
 	c.mu.Lock()

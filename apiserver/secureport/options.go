@@ -13,7 +13,7 @@ import (
 // defaults.
 type Options struct {
 	HTTP2Streams int // of one connection; 0 means DefaultHTTP2Streams
-	// GoawayChance is the share of requests of HTTP/2 after which the client is asked to connect
+	// GoawayChance is the share of requests of HTTP/2 after which the client gets a GOAWAY to connect
 	// again, which spreads clients over servers behind a load balancer.
 	GoawayChance float64
 	// RequestTimeout bounds requests that are not watches or streams. MinRequestTimeout is how long
@@ -31,7 +31,7 @@ type Options struct {
 }
 
 // OpenPaths answer requests without credentials also with --anonymous-auth=false: load balancers
-// have none, nor has a machine that looks at the version before it joins. RBAC is asked about them
+// have none, nor has a machine that reads the version before it joins. RBAC decides about them
 // before any webhook.
 var OpenPaths = []string{"/healthz", "/livez", "/readyz", "/version"}
 

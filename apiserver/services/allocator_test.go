@@ -134,7 +134,7 @@ func TestCreate(t *testing.T) {
 func TestDualStack(t *testing.T) {
 	s := alone(t, dualStack)
 	ctx := t.Context()
-	for i, c := range []struct { // first those that ask for an address
+	for i, c := range []struct { // first those that request an address
 		name     string
 		with     []func(*corev1.Service)
 		families []corev1.IPFamily
@@ -412,7 +412,7 @@ func TestNoAddressFromAServiceCIDRThatGoes(t *testing.T) {
 }
 
 // A value that another server takes in the last moment is replaced, unless the client wants it, and
-// admission is not asked again: it has charged quotas.
+// admission does not run again: it has charged quotas.
 func TestOvertaken(t *testing.T) {
 	for name, change := range map[string]func(*corev1.Service){
 		"chosen": func(*corev1.Service) {}, "address": at("10.43.0.7"), "port": ports(port("", 80, "", 30007)),

@@ -42,7 +42,8 @@ func (c *serviceCIDR) unchanged() raftstore.Precondition {
 	return raftstore.Precondition{Key: c.key, ModRevision: c.revision}
 }
 
-// cidrReader reads ServiceCIDRs, and remembers them: they change rarely, and each allocation asks.
+// cidrReader reads ServiceCIDRs, and caches them: they change rarely, and each allocation
+// reads them.
 type cidrReader struct {
 	objects  *storage.Objects
 	defaults []netip.Prefix // the configured ranges

@@ -120,7 +120,7 @@ func (a *Allocator) inferFamilies(s, old *corev1.Service) field.ErrorList {
 	single := *spec.IPFamilyPolicy == corev1.IPFamilyPolicySingleStack
 	switch {
 	case old == nil:
-	case single: // the policy alone says enough
+	case single: // the policy alone is enough
 		if slices.Equal(spec.ClusterIPs, old.Spec.ClusterIPs) && len(spec.ClusterIPs) > 1 {
 			spec.ClusterIPs = spec.ClusterIPs[:1:1]
 		}

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Where the reservations lie. Their value is the owner.
+// The prefixes of the reservations. Their value is the owner.
 const (
 	addressPrefix = "/barque/allocations/clusterips/"
 	portPrefix    = "/barque/allocations/nodeports/"

@@ -20,7 +20,7 @@ type picker struct {
 	view    raftstore.View
 	cidrs   []*serviceCIDR
 	service *corev1.Service
-	// choices are those of the request, which remembers them for a second try.
+	// choices are those of the request, which keeps them for a second try.
 	choices *choices
 	// ports are those of this Service, old and new.
 	ports map[int32]bool
@@ -126,7 +126,7 @@ func (p *picker) chooseAddress(family corev1.IPFamily) (netip.Addr, error) {
 		}
 		for _, r := range c.ranges {
 			if familyOf(r.First()) != family {
-				continue // without a look at each of its addresses
+				continue // without a check of each of its addresses
 			}
 			a, ok := r.Choose(func(a netip.Addr) bool {
 				return p.a.reserved[a] == "" && p.a.freeAddress(p.view, a)
@@ -275,7 +275,7 @@ func (p *picker) choosePort() (int32, error) {
 	return port, nil
 }
 
-// healthCheckPort completes the port at which load balancers ask whether a node has endpoints.
+// healthCheckPort completes the port at which load balancers check whether a node has endpoints.
 func (p *picker) healthCheckPort() error {
 	spec := &p.service.Spec
 	if !needsHealthCheck(spec) {

@@ -87,7 +87,7 @@ func (o *RESTOptions) Objects(resource schema.GroupResource, example runtime.Obj
 // Prefix is the prefix of the keys of all objects.
 func (o *Objects) Prefix() string { return o.prefix }
 
-// Key is where an object lies. In a namespace its name is namespace/name.
+// Key is the key of an object. In a namespace its name is namespace/name.
 func (o *Objects) Key(name string) string { return o.prefix + name }
 
 // Name is the name of the object at a key.

@@ -46,7 +46,7 @@ func (t corruptNaming) TransformFromStorage(ctx context.Context, data []byte, da
 
 // isCustomObject reports whether data is a custom resource's object as it was stored. If its codec
 // fails nevertheless, the conversion between versions has failed, as by a webhook that is down: the
-// codec's error does not say so, and the object is whole.
+// codec's error does not show that, and the object is whole.
 func isCustomObject(data []byte) bool {
 	obj, _, err := unstructured.UnstructuredJSONScheme.Decode(data, nil, nil)
 	if err != nil {
@@ -56,8 +56,8 @@ func isCustomObject(data []byte) bool {
 	return ok && custom.GetName() != ""
 }
 
-// corruptOr returns the error by which the registries know a corrupt object if err says that it is
-// one, and otherwise the other error.
+// corruptOr returns the error by which the registries know a corrupt object if err is a
+// corruptError, and otherwise the other error.
 func corruptOr(key string, err, otherwise error) error {
 	var corrupt *corruptError
 	if errors.As(err, &corrupt) {
@@ -66,7 +66,7 @@ func corruptOr(key string, err, otherwise error) error {
 	return otherwise
 }
 
-// corruptDeletedError says that a deletion was seen of an object whose last state cannot be shown.
+// corruptDeletedError is the error of a watch of a deletion whose last object cannot be read.
 type corruptDeletedError struct{ err error }
 
 func (e *corruptDeletedError) Error() string {
@@ -88,7 +88,7 @@ type listErrors struct {
 	abort     error
 }
 
-// add takes an item's error and says whether the list goes on.
+// add takes an item's error and reports whether the list goes on.
 func (l *listErrors) add(key string, err error) bool {
 	var corrupt *corruptError
 	if !l.aggregate || !errors.As(err, &corrupt) {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// transformError says that a stored value could not be transformed back.
+// transformError is the error of a stored value that could not be transformed back.
 type transformError struct{ err error }
 
 func (e *transformError) Error() string { return e.err.Error() }

@@ -84,7 +84,7 @@ func TestContinueTokensExpireInAQuietStore(t *testing.T) {
 	}
 }
 
-// TestExpiredTellsBothRevisions asks for a revision that has left history.
+// TestExpiredTellsBothRevisions reads at a revision that has left history.
 func TestExpiredTellsBothRevisions(t *testing.T) {
 	e := newEnv(t, envOptions{})
 	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}

@@ -14,7 +14,7 @@ import (
 	"github.com/barque/barque/apiserver/watchwriter"
 )
 
-// gathered is a storage whose lists and watches are handed to clients as they are.
+// gathered is a storage whose lists and watches go to clients unchanged.
 type gathered struct{ storage.Interface }
 
 // GetList implements storage.Interface.

@@ -104,7 +104,7 @@ func (u untilBookmark) Watch(ctx context.Context, key string, opts storage.ListO
 			if marked || ctx.Err() != nil {
 				return
 			}
-			// There is something to mark only when the store has gone on.
+			// A bookmark needs a new revision of the store.
 			beat := raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/beat", Value: []byte(opts.ResourceVersion)}}}
 			if _, err := u.env.backend.Commit(ctx, beat); err != nil && ctx.Err() == nil {
 				u.t.Errorf("write something else: %v", err)

@@ -43,7 +43,7 @@ type index struct {
 	revision uint64                     // up to which it knows the objects; 0 while it does not
 	values   map[string]string          // of the objects' keys
 	keys     map[string]map[string]bool // of the objects with a value
-	unread   map[string]bool            // keys of those whose value is not known: it may be any
+	unread   map[string]bool            // keys of objects with an unknown value: it may be any
 	watches  map[string]map[*fieldWatch]bool
 	waiting  map[*fieldWatch]bool // want to enter when it knows the objects
 	asking   map[*fieldWatch]bool // want to know how far it is
@@ -112,7 +112,7 @@ func (x *index) run(ctx context.Context) {
 	}
 }
 
-// reset forgets everything. The watches read history until the index knows the objects again.
+// reset drops all state. The watches read history until the index knows the objects again.
 func (x *index) reset() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -261,7 +261,7 @@ func set(values map[string]string, keys map[string]map[string]bool, key, value s
 	keys[value][key] = true
 }
 
-// drop forgets an object.
+// drop drops an object.
 func (x *index) drop(key string) {
 	delete(x.unread, key)
 	value, ok := x.values[key]

@@ -41,7 +41,7 @@ func (e *env) place(t testing.TB, name, node string) uint64 {
 	err := e.store.GuaranteedUpdate(e.ctx, "/pods/ns/"+name, out, true, nil, storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
 		pod := obj.(*example.Pod)
 		pod.Namespace, pod.Name, pod.Spec.NodeName = "ns", name, node
-		pod.Generation++ // so that something is written
+		pod.Generation++ // so that the write changes the object
 		return pod, nil
 	}), nil)
 	if err != nil {
@@ -323,7 +323,7 @@ func TestAWatchIsWokenForItsNodeAlone(t *testing.T) {
 	}
 }
 
-// TestAnIndexedWatchHasBookmarks asks for progress of a watch whose node has no pods.
+// TestAnIndexedWatchHasBookmarks requests progress of a watch whose node has no pods.
 func TestAnIndexedWatchHasBookmarks(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, envOptions{cached: true, indexes: true})
@@ -521,7 +521,7 @@ func TestAListDoesNotWaitForAnIndexThatHasEnded(t *testing.T) {
 	select {
 	case ok := <-done:
 		t.Fatalf("it did not wait, and has found %t", ok)
-	case <-time.After(50 * time.Millisecond): // brief: it waits in all likelihood; else it ends all the same
+	case <-time.After(50 * time.Millisecond): // brief: it waits in all likelihood; else it still ends
 	}
 	e.raw.Close()
 	select {

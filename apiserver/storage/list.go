@@ -71,7 +71,7 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 	return l.collect()
 }
 
-// listView returns the snapshot that a list asks for.
+// listView returns the snapshot that a list requests.
 func (s *Store) listView(ctx context.Context, opts storage.ListOptions, pinned uint64, continueKey, prefix string) (raftstore.View, error) {
 	verb := "list"
 	if !opts.Recursive {
@@ -92,7 +92,7 @@ func (s *Store) listView(ctx context.Context, opts storage.ListOptions, pinned u
 }
 
 // indexed returns the keys of the objects that can match a predicate, with a snapshot in which they
-// can, which is no older than the one given. It is false where all objects are to be looked into.
+// can, which is no older than the one given. It is false where all objects are to be visited.
 func (s *Store) indexed(
 	ctx context.Context, prefix string, recursive bool, pred *storage.SelectionPredicate, view raftstore.View,
 ) (keys []string, as raftstore.View, ok bool) {
@@ -116,7 +116,7 @@ type listing struct {
 	opts   storage.ListOptions
 	list   runtime.Object
 	items  *listItems
-	keys   []string // of the objects to look into; nil for all below the prefix
+	keys   []string // of the objects to visit; nil for all below the prefix
 	// byLabels is set when the labels of an object can be read without decoding it, and matter.
 	byLabels bool
 	walk
@@ -240,7 +240,7 @@ func (l *listing) len() int {
 	return l.items.len()
 }
 
-// visit takes one stored item and says whether the walk goes on.
+// visit takes one stored item and reports whether the walk goes on.
 func (l *listing) visit(item raftstore.Item) bool {
 	if limit := l.opts.Predicate.Limit; limit > 0 && int64(l.len()) >= limit {
 		l.hasMore = true
@@ -360,7 +360,7 @@ func listError(key string, err error) error {
 type listItems struct {
 	slice reflect.Value
 	n     int
-	// apiVersion that the items of an unstructured list are to have, if it is one that says so.
+	// apiVersion that the items of an unstructured list are to have, if the list has one.
 	apiVersion string
 }
 

@@ -35,7 +35,7 @@ type place struct {
 }
 
 // places are all of them, each a replicated store. Those of three are in memory, and no leader is
-// lost in them unless a test says so.
+// lost in them unless a test does that.
 func places() []place {
 	return []place{
 		{"single", func(t *testing.T) *raftstore.Store {
@@ -118,7 +118,7 @@ func TestConformance(t *testing.T) {
 		})
 	}
 	if strings.Contains(flag.Lookup("test.run").Value.String(), "/") {
-		return // only some were asked for
+		return // only some were selected
 	}
 	exported := exportedTests(t)
 	for _, w := range ways() {

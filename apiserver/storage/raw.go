@@ -78,7 +78,7 @@ func (l *listing) collectRaw(raw *rawList) error {
 	return nil
 }
 
-// addObjects puts the objects of a raw list into one that has everything else.
+// addObjects puts the objects of a raw list into one that is complete otherwise.
 func (l *listing) addObjects(list runtime.Object) error {
 	items, err := newListItems(list)
 	if err != nil {

@@ -135,8 +135,8 @@ func (s *Store) viewAt(ctx context.Context, verb string, revision uint64) (rafts
 	return nil, s.tooLarge(revision, newest.Revision())
 }
 
-// tooLarge says that there is no such revision yet. As with Kubernetes, clients are asked to come
-// back where objects are kept.
+// tooLarge is the error of a revision that does not exist yet. As in Kubernetes, clients get a
+// Retry-After where objects are kept.
 func (s *Store) tooLarge(revision, newest uint64) error {
 	retry := 0
 	if s.objects != nil {

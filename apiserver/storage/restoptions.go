@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// DefaultPrefix is where Kubernetes objects lie in the store.
+	// DefaultPrefix is the prefix of the keys of Kubernetes objects.
 	DefaultPrefix = "/registry"
 	// DefaultMediaType is how objects are encoded in the store.
 	DefaultMediaType = "application/vnd.kubernetes.protobuf"
@@ -38,7 +38,7 @@ const (
 	deleteCollectionWorkers = 64
 )
 
-// RESTOptionsConfig says how all resources of a server are stored.
+// RESTOptionsConfig configures how all resources of a server are stored.
 type RESTOptionsConfig struct {
 	Backend Backend
 	// Scheme knows every kind that is stored, and by the priority of versions in which one.
@@ -52,7 +52,7 @@ type RESTOptionsConfig struct {
 	// StorageVersions names the versions of resources that are not stored in the version that
 	// their group prefers.
 	StorageVersions map[schema.GroupResource]schema.GroupVersion
-	// ResourcePrefixes names where resources lie that are not stored under their own name. nil
+	// ResourcePrefixes are the prefixes of resources that are not stored under their own name. nil
 	// means DefaultResourcePrefixes.
 	ResourcePrefixes map[schema.GroupResource]string
 	// Together lists resources that are one, shown by several groups. Each is stored as the first
@@ -254,7 +254,7 @@ func (o *RESTOptions) cached(
 	return store, store.Close, nil
 }
 
-// place says to the transformers where a resource is.
+// place gives the transformers the place of a resource.
 func (o *RESTOptions) place(config *storagebackend.ConfigForResource, resourcePrefix string) {
 	if to, ok := o.cfg.Transformers.(Placed); ok {
 		to.Place(config.GroupResource, path.Join(config.Prefix, resourcePrefix)+"/")

@@ -189,7 +189,7 @@ func (e *env) compactAsWrite(ctx context.Context, t *testing.T, resourceVersion 
 // increaseRV is a storagetesting.IncreaseRVFunc.
 func (e *env) increaseRV(ctx context.Context, t *testing.T) int64 { return e.increase(ctx, t) }
 
-// increase writes something that is none of the store's objects and returns its revision.
+// increase makes a write to a key outside of the store's objects and returns its revision.
 func (e *env) increase(ctx context.Context, t testing.TB) int64 {
 	t.Helper()
 	result, err := e.backend.Commit(ctx, raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/increaseRV", Value: []byte(time.Now().String())}}})

@@ -15,9 +15,9 @@ type state struct {
 	revision uint64         // of the newest change of the key; 0 when it is absent
 	data     []byte         // as encoded in the store, transformed back
 	stale    bool           // the value must be rewritten even when nothing changes
-	// current says that no acknowledged write that this state lacks was made before the request.
-	// A state that is not can still be written from, since writes are guarded by its revision,
-	// but nothing may be refused because of it.
+	// current reports that this state has all writes that were acknowledged before the request. A
+	// state that is not current can still be written from, since writes are guarded by its revision,
+	// but no request may be refused because of it.
 	current bool
 }
 

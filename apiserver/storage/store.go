@@ -25,7 +25,7 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// DefaultProgressInterval is how often an idle watch that asked for progress gets it.
+// DefaultProgressInterval is how often an idle watch that requested progress gets it.
 const DefaultProgressInterval = 5 * time.Second
 
 // DefaultBookmarkInterval is how often a watch that allows bookmarks gets one, about. It is that of
@@ -41,9 +41,9 @@ type Config struct {
 	New func() runtime.Object
 	// NewList makes an empty list of such objects. It is needed with RawLists only.
 	NewList func() runtime.Object
-	// RawLists answers lists with stored bytes, and remembers which may be sent as they are; nil
-	// decodes and encodes all of them. Values that a Transformer changes are never sent: with one
-	// that is no Sealer, nothing is.
+	// RawLists answers lists with stored bytes, and caches which may be sent as they are; nil decodes
+	// and encodes all of them. Values that a Transformer changes are never sent: with one that is no
+	// Sealer, none are.
 	RawLists *rawlist.Cache
 	// Objects has decoded objects. nil decodes an object for each reader, and makes a read at
 	// resourceVersion 0 one of the newest state.
@@ -58,8 +58,8 @@ type Config struct {
 	// Transformer changes values on their way to and from the store (encryption at rest); the
 	// key is its authenticated data. nil keeps values as they are. It may be a Sealer.
 	Transformer value.Transformer
-	// ProgressInterval is how often an idle watch that asked for progress gets it; 0 means
-	// DefaultProgressInterval.
+	// ProgressInterval is how often an idle watch that requested progress gets it; 0
+	// means DefaultProgressInterval.
 	ProgressInterval time.Duration
 	// BookmarkInterval is how often a watch that allows bookmarks gets one; 0 means
 	// DefaultBookmarkInterval.
@@ -72,7 +72,7 @@ type Config struct {
 
 // Store is a storage.Interface for the objects of one resource. Each watch has a goroutine, which
 // ends when the watch is stopped or its context is done. One with a trigger has another one from
-// the first watch that asks for a value of it on (index.go), which ends with Close.
+// the first watch for a value of it on (index.go), which ends with Close.
 type Store struct {
 	backend        Backend
 	codec          runtime.Codec
@@ -178,15 +178,15 @@ func New(cfg Config) (*Store, error) {
 // Versioner implements storage.Interface.
 func (s *Store) Versioner() storage.Versioner { return s.versioner }
 
-// ReadinessCheck implements storage.Interface. A Store can always be asked; whether the datastore
-// has a leader is the server's check, made once and not once per resource.
+// ReadinessCheck implements storage.Interface. A Store is always ready; whether the datastore has a
+// leader is the server's check, made once and not once per resource.
 func (s *Store) ReadinessCheck() error { return nil }
 
 // CompactRevision implements storage.Interface.
 func (s *Store) CompactRevision() int64 { return int64(s.backend.Compacted()) }
 
 // GetCurrentResourceVersion implements storage.Interface. Its caller may be about to wait until a
-// watch has seen this revision, so watches with progress that are behind are asked for it at once.
+// watch has seen this revision, so watches with progress that are behind get it at once.
 func (s *Store) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
 	view, err := s.view(ctx, "getCurrentResourceVersion", raftstore.ViewOptions{})
 	if err != nil {
@@ -250,7 +250,7 @@ func (s *Store) prepareKey(key string, recursive bool) (string, error) {
 	return s.pathPrefix + strings.TrimPrefix(key, "/"), nil
 }
 
-// view asks the backend for a snapshot and keeps account of it. Its errors are API errors, except
+// view reads a snapshot of the backend and keeps account of it. Its errors are API errors, except
 // ErrCompacted and ErrFutureRevision, whose meaning depends on the request.
 func (s *Store) view(ctx context.Context, verb string, opts raftstore.ViewOptions) (raftstore.View, error) {
 	start := time.Now()
@@ -335,7 +335,7 @@ func (s *Store) Close() {
 	}
 }
 
-// requestProgress asks the watches that have not delivered revision yet for progress; all of them
+// requestProgress requests progress of the watches that have not delivered revision yet; of all
 // when revision is 0.
 func (s *Store) requestProgress(revision uint64) {
 	s.mu.Lock()

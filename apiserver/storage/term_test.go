@@ -26,7 +26,7 @@ func TestLeaderTermHeader(t *testing.T) {
 		{"a term", []string{"42"}, 200, 42},
 		{"not a number", []string{"leader"}, 400, 0},
 		{"negative", []string{"-1"}, 400, 0},
-		// Zero would mean "not fenced": a leader that says so is mistaken.
+		// Zero would mean "not fenced": a leader that sends it is wrong.
 		{"zero", []string{"0"}, 400, 0},
 		{"two", []string{"1", "2"}, 400, 0},
 		{"empty", []string{""}, 400, 0},

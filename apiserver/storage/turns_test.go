@@ -145,7 +145,7 @@ func (w *turnsWatch) hand() {
 func (w *turnsWatch) move(to string) {
 	revision, err := w.turns.Versioner().ParseResourceVersion(to)
 	if err != nil {
-		return // the scenario looks at the event itself
+		return // the scenario reads the event itself
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

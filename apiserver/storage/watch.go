@@ -95,11 +95,11 @@ type watcher struct {
 	pred            storage.SelectionPredicate
 	acceptAll       bool
 	progress        bool
-	tellsBegin      bool           // its progress, as soon as it can be asked for that
+	tellsBegin      bool           // its progress, as soon as it can be requested
 	bookmarks       bool           // now and then, and before the request's time is over
 	own             bool           // objects are the consumer's, and not shared
 	stored          *storedMatcher // nil when all objects are decoded
-	from            string         // the resourceVersion that was asked for
+	from            string         // the requested resourceVersion
 	after           uint64         // the last revision that the consumer knows
 	initial         bool           // begin with the existing objects
 	initialBookmark bool           // and mark where that ends
@@ -107,7 +107,7 @@ type watcher struct {
 	cancel    context.CancelFunc
 	result    chan watch.Event
 	source    raftstore.Watcher // set under the lock of the store
-	delivered atomic.Uint64     // the revision up to which everything is in result
+	delivered atomic.Uint64     // the revision up to which all events are in result
 	turn      atomic.Pointer[watchwriter.Turn]
 	events    []watch.Event // of one turn, empty between turns
 }
@@ -123,7 +123,7 @@ func (w *watcher) run(ctx context.Context) {
 	defer w.cancel()
 	err := w.stream(ctx)
 	if ctx.Err() != nil || errors.Is(err, raftstore.ErrClosed) {
-		// The consumer has gone, or this server is about to: the end of the stream says it all.
+		// The consumer has gone, or this server is about to: the end of the stream is enough.
 		return
 	}
 	select {
@@ -249,7 +249,7 @@ func (w *watcher) open() (raftstore.Watcher, error) {
 // goes on from there gets few events again. It is that of Kubernetes.
 const beforeEnd = 2 * time.Second
 
-// remind asks for bookmarks, until the function that it returns is called.
+// remind requests bookmarks, until the function that it returns is called.
 func (w *watcher) remind(ctx context.Context, source raftstore.Watcher) (stop func()) {
 	var (
 		mu      sync.Mutex
@@ -537,8 +537,8 @@ func (w *watcher) send(ctx context.Context, event watch.Event) error {
 	}
 }
 
-// deletedError says that an object which cannot be read was deleted, if that is so: the consumer
-// then knows that it must list again.
+// deletedError marks the error of an object which cannot be read as one of a deletion, if it is
+// corrupt: the consumer then knows that it must list again.
 func deletedError(err error) error {
 	var corrupt *corruptError
 	if errors.As(err, &corrupt) {

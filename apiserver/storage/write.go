@@ -129,7 +129,7 @@ func (s *Store) encode(obj runtime.Object) ([]byte, error) {
 // piece is the output of an encoder. An encoder that allocates memory of about the right size and
 // writes that, as protobuf's does with an object, need not have it copied: it is kept as it is.
 type piece struct {
-	given []byte // the memory that was asked for last, and has not been written yet
+	given []byte // the memory that was allocated last, and has not been written yet
 	data  []byte
 }
 
@@ -139,7 +139,7 @@ func (p *piece) Allocate(n uint64) []byte {
 	return p.given
 }
 
-// pieceSlack is by how much protobuf's encoder asks for more than it writes: it takes the length of
+// pieceSlack is the surplus of the memory that protobuf's encoder allocates: it takes the length of
 // the message for a number of eight bytes, and one has at least one.
 const pieceSlack = 7
 

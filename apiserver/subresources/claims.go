@@ -164,7 +164,7 @@ func onNode(who user.Info, node string) bool {
 	return len(of) == 1 && of[0] == node && len(utilvalidation.IsDNS1123Subdomain(node)) == 0
 }
 
-// may returns nil when the request that the attributes stand for is allowed.
+// may returns nil when the request of the part is allowed.
 func (c *Claims) may(ctx context.Context, p part) error {
 	decision, reason, err := c.Authorizer.Authorize(ctx, &p)
 	switch {

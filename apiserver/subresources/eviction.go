@@ -120,7 +120,7 @@ func (e *Eviction) evict(ctx context.Context, name string, deletion *metav1.Dele
 	}
 	pod := got.(*corev1.Pod)
 	pinUID(deletion, pod)
-	// A version that the client asks for is its own matter.
+	// A client's own precondition on the version stays.
 	exact := false
 	pin := func() {
 		if deletion.Preconditions.ResourceVersion == nil {
@@ -152,7 +152,7 @@ func (e *Eviction) evict(ctx context.Context, name string, deletion *metav1.Dele
 }
 
 // pinUID lets a deletion concern this pod alone: the budget is spent on it, not on one that may
-// have taken its name. A client that names a UID has said which pod it means.
+// have taken its name. A UID of the client stays.
 func pinUID(deletion *metav1.DeleteOptions, pod *corev1.Pod) {
 	if deletion.Preconditions == nil {
 		deletion.Preconditions = &metav1.Preconditions{}

@@ -119,14 +119,14 @@ func (t *Turn) Pass() {
 // Done ends the turn of a caller that has sent nothing.
 func (t *Turn) Done() { t.done() }
 
-// begin says that the response is flushed after its events from now on.
+// begin records that the response is flushed after its events from now on.
 func (t *Turn) begin() {
 	t.turns.mu.Lock()
 	defer t.turns.mu.Unlock()
 	t.begun = true
 }
 
-// end says that nothing is written any more.
+// end records that nothing is written any more.
 func (t *Turn) end() {
 	t.turns.mu.Lock()
 	defer t.turns.mu.Unlock()
@@ -136,7 +136,7 @@ func (t *Turn) end() {
 	}
 }
 
-// passed says that the response has the turn.
+// passed reports whether the response has the turn.
 func (t *Turn) passed() bool {
 	t.turns.mu.Lock()
 	defer t.turns.mu.Unlock()

@@ -93,7 +93,7 @@ func TestTheSlowLoseTheirTurns(t *testing.T) {
 			t.Errorf("it waited for %v", waited)
 		}
 		for range most() - 1 {
-			begun(&s).write() // so that there is none left
+			begun(&s).write() // so that no turn is left
 		}
 		for _, one := range slow {
 			one.done()

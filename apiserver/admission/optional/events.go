@@ -57,7 +57,7 @@ var keys = map[string]func(admission.Attributes) string{
 	"SourceAndObject": sourceAndObject,
 }
 
-// defaultKeys is how many keys of a limit are remembered.
+// defaultKeys is the number of keys that a limit keeps.
 const defaultKeys = 4096
 
 // NewEventRate returns the step.

@@ -116,7 +116,7 @@ func (a annotated) AddAnnotation(name, value string) error {
 	return nil
 }
 
-// TestImagePolicy: every image that a pod brings is judged, wherever it stands, and no other.
+// TestImagePolicy: every image that a pod brings is judged, in every field, and no other.
 func TestImagePolicy(t *testing.T) {
 	b := &imageBackend{}
 	step := b.step(t, ", allowTTL: -1, denyTTL: -1")
@@ -167,7 +167,8 @@ func TestImagePolicy(t *testing.T) {
 	}
 }
 
-// TestImagePolicyRemembers: a verdict is asked for once, also a refusal, unless that is turned off.
+// TestImagePolicyRemembers: a verdict is requested once, also a refusal, unless the cache is
+// turned off.
 func TestImagePolicyRemembers(t *testing.T) {
 	for config, want := range map[string]int{"": 2, ", allowTTL: -1": 4, ", denyTTL: -1": 4, ", allowTTL: -1, denyTTL: -1": 6} {
 		b := &imageBackend{}

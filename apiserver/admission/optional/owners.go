@@ -66,7 +66,7 @@ func blocks(r metav1.OwnerReference) bool {
 	return r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion
 }
 
-// checkBlocking looks at the owners whose deletion is to wait, and did not before.
+// checkBlocking checks the owners whose deletion is to wait, and did not before.
 func (o *Owners) checkBlocking(ctx context.Context, a admission.Attributes, is, was []metav1.OwnerReference) error {
 	blocking := slices.DeleteFunc(slices.Clone(is), func(r metav1.OwnerReference) bool {
 		return !blocks(r) || slices.ContainsFunc(was, func(w metav1.OwnerReference) bool { return w.UID == r.UID && blocks(w) })

@@ -44,8 +44,7 @@ type classes interface {
 // byPod indexes the claims that were made for the extended resources of a pod.
 const byPod = "barque/extended-resources-of"
 
-// FollowDevices asks a factory for the informers that it needs; it is called before they are
-// started.
+// FollowDevices requests its informers from a factory; it is called before they are started.
 func FollowDevices(factory informers.SharedInformerFactory) (*Devices, error) {
 	known := extendedresourcecache.NewExtendedResourceCache(klog.Background())
 	following, err := factory.Resource().V1().DeviceClasses().Informer().AddEventHandler(known)

@@ -73,7 +73,7 @@ func newClaim(change func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolu
 	return c
 }
 
-// newDeviceClaim asks for two GPUs, all of them, and either four GPUs, one, or three NICs.
+// newDeviceClaim requests two GPUs, all of them, and either four GPUs, one, or three NICs.
 func newDeviceClaim() *resourcev1.ResourceClaim {
 	exactly := func(n int64) *resourcev1.ExactDeviceRequest {
 		return &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: n}

@@ -18,7 +18,7 @@ import (
 
 var pods = corev1.SchemeGroupVersion.WithResource("pods")
 
-// demanded are the resources that every container must ask for where a quota sums them up.
+// demanded are the resources that every container must request where a quota sums them up.
 var demanded = []corev1.ResourceName{
 	corev1.ResourceCPU, corev1.ResourceMemory,
 	corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory,
@@ -103,8 +103,8 @@ func held(p *corev1.Pod) (requests, limits corev1.ResourceList) {
 	return requests, limits
 }
 
-// withoutFormerRefusal returns the pod without its node's word that a resize is infeasible, if that
-// is about an earlier generation of the pod: the node has not judged the resize of this one.
+// withoutFormerRefusal returns the pod without its node's condition that a resize is infeasible, if
+// that is about an earlier generation of the pod: the node has not judged the resize of this one.
 // Otherwise one infeasible resize would make the next one free.
 func withoutFormerRefusal(p *corev1.Pod) *corev1.Pod {
 	former := func(c corev1.PodCondition) bool {
@@ -155,9 +155,9 @@ func compute(requests, limits corev1.ResourceList) corev1.ResourceList {
 	return usage
 }
 
-// checkPod demands that all containers say how much CPU and memory they want, where a quota counts
-// them and the pod as a whole does not say. Upstream demands nothing of a pod that has any resource
-// as a whole: with one millicore there, its memory would escape each quota.
+// checkPod demands that all containers have requests or limits of CPU and memory, where a quota
+// counts them and the pod as a whole has none. Upstream demands nothing of a pod that has any
+// resource as a whole: with one millicore there, its memory would escape each quota.
 func checkPod(required []corev1.ResourceName, p *corev1.Pod) error {
 	var whole corev1.ResourceList
 	if r := p.Spec.Resources; r != nil {

@@ -59,7 +59,7 @@ type desk struct{ waiting []*charge }
 type charge struct {
 	a       admission.Attributes
 	checker quotav1.Evaluator
-	done    chan struct{} // closed when err says how it ended
+	done    chan struct{} // closed when err is final
 
 	ended   bool
 	err     error

@@ -380,7 +380,7 @@ func TestUpdatesAreChargedTheDifference(t *testing.T) {
 	}
 }
 
-// Where there is no quota nothing is asked, unless the configuration says that there has to be one.
+// Where there is no quota the API is not called, unless the configuration demands a quota.
 func TestLimitedResources(t *testing.T) {
 	s := newStore(t)
 	sv := newServer(t, s)

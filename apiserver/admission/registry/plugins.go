@@ -41,7 +41,7 @@ type plugin struct {
 	name string
 	// on makes it run unless it is disabled.
 	on bool
-	// needs are the resources that it goes by.
+	// needs are the resources that it reads.
 	needs []schema.GroupVersionResource
 	// create makes it; nil for plugins of Kubernetes that Barque does not have.
 	create func(p *Parts, config io.Reader) (admission.Interface, error)

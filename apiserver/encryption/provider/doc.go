@@ -1,4 +1,4 @@
-// Package provider encrypts resources as an EncryptionConfiguration says: the file of
+// Package provider encrypts resources by an EncryptionConfiguration: the file of
 // --encryption-provider-config, as of kube-apiserver. The providers are upstream's: aescbc, aesgcm,
 // secretbox, identity and plugins of KMS v2.
 //

@@ -149,7 +149,7 @@ func (p *plugin) provider(name string) string {
 	return fmt.Sprintf("{kms: {apiVersion: v2, name: %s, endpoint: 'unix://%s', timeout: %s}}", name, p.socket, p.timeout)
 }
 
-// healthy is the check of the plugins, as /readyz and /healthz ask it.
+// healthy is the check of the plugins, as in /readyz and /healthz.
 func (s *server) healthy(ctx context.Context) error {
 	s.providers.lookAtPlugins(ctx)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/healthz/kms-providers", nil)
@@ -178,8 +178,8 @@ func (s *server) unavailable(t *testing.T, name string) {
 	}
 }
 
-// TestKMS: values are under a key of the plugin, which it is asked for once. A new ID of its key
-// makes them stale: a rewrite brings all under it.
+// TestKMS: values are under a key of the plugin, which is requested once. A new ID of its key makes
+// them stale: a rewrite brings all under it.
 func TestKMS(t *testing.T) {
 	p := newPlugin(t).start(t)
 	c := newCluster(t, "one")
@@ -198,7 +198,7 @@ func TestKMS(t *testing.T) {
 	if got := c.stored(t, "7"); !strings.HasPrefix(got, "k8s:enc:kms:v2:vault:") || strings.Contains(got, "hidden") {
 		t.Errorf("%q", got)
 	}
-	// Another server, and this one after a restart, ask the plugin for the key.
+	// Another server, and this one after a restart, request the key from the plugin.
 	again := c.start(t, "s1", entry("secrets", p.provider("vault")))
 	await.NoError(t, "it is healthy", again.healthy)
 	if n, err := again.list(t); n != 20 || err != nil || p.decrypts.Load() != 1 {
@@ -460,7 +460,7 @@ func TestBlindServers(t *testing.T) {
 	c.use(t, a)
 }
 
-// TestCancelledLook: a look whose caller goes, as at the end of leadership, changes nothing.
+// TestCancelledLook: a check whose caller goes, as at the end of leadership, changes nothing.
 func TestCancelledLook(t *testing.T) {
 	p := newPlugin(t).start(t)
 	c := newCluster(t, "one")

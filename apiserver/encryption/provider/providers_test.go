@@ -187,7 +187,7 @@ func (s *server) write(t *testing.T, content string) {
 	}
 }
 
-// reload replaces the file, and looks at it until it counts or is refused.
+// reload replaces the file, and checks it until it counts or is refused.
 func (s *server) reload(t *testing.T, content string) string {
 	t.Helper()
 	s.write(t, content)
@@ -420,8 +420,8 @@ func TestFilesThatDiffer(t *testing.T) {
 	}
 }
 
-// TestLostProvider: a value whose provider no file of any server has is lost. It is deleted by the
-// option for it alone.
+// TestLostProvider: a value whose provider no file of any server has is lost. Only the option for
+// corrupt objects deletes it.
 func TestLostProvider(t *testing.T) {
 	c := newCluster(t, "one")
 	a := c.start(t, "a", entry("secrets", keyed("secretbox", "k1", 1)))

@@ -16,8 +16,8 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// TestWrongKeyOfAESCBC: a value of aescbc that decrypts with a wrong key, to random bytes, is none
-// that this server reads: no read, no look and no rewrite takes it for an object.
+// TestWrongKeyOfAESCBC: a value of aescbc that decrypts with a wrong key, to random bytes, cannot
+// be read: no read, no check and no rewrite takes it for an object.
 func TestWrongKeyOfAESCBC(t *testing.T) {
 	right, wrong := entry("secrets", keyed("aescbc", "key1", 1)), entry("secrets", keyed("aescbc", "key1", 2))
 	c := newCluster(t, "one")

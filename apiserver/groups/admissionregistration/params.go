@@ -65,7 +65,7 @@ func spec[T, F any](obj *T, read func() *F) *F {
 	return read()
 }
 
-// authorized asks about an object that is right otherwise.
+// authorized adds a permission check to validate, for an object that is valid otherwise.
 func authorized[T any](validate func(ctx context.Context, obj, old *T) field.ErrorList, at string, ask func(ctx context.Context, obj, old *T) error) func(ctx context.Context, obj, old *T) field.ErrorList {
 	return func(ctx context.Context, obj, old *T) field.ErrorList {
 		errs := validate(ctx, obj, old)
@@ -91,7 +91,7 @@ func writer(ctx context.Context) (user.Info, error) {
 	return u, nil
 }
 
-// kind asks whether the writer of a policy may read all objects of the kind of its parameters.
+// kind checks that the writer of a policy may read all objects of the kind of its parameters.
 func (p *Params) kind(ctx context.Context, kind, old *admissionv1.ParamKind) error {
 	if kind == nil || old != nil && *kind == *old {
 		return nil
@@ -129,7 +129,7 @@ func (p *Params) resolve(kind *admissionv1.ParamKind) (schema.GroupVersionResour
 	return of, nil
 }
 
-// ref asks whether the writer of a binding may read the parameters that it names.
+// ref checks that the writer of a binding may read the parameters that it names.
 func (p *Params) ref(ctx context.Context, ref *admissionv1.ParamRef, policy string, kindOf func(context.Context, string) (*admissionv1.ParamKind, error)) error {
 	if ref == nil {
 		return nil

@@ -199,7 +199,7 @@ func validateStatefulSetStatus(_ context.Context, set, old *appsv1.StatefulSet) 
 	return append(errs, validateCollisions(s.CollisionCount, old.Status.CollisionCount, at)...)
 }
 
-// validateCollisions: collisions of names are counted, never forgotten.
+// validateCollisions: the count of name collisions never decreases.
 func validateCollisions(count, old *int32, status *field.Path) field.ErrorList {
 	if n := ptr.Deref(count, 0); n < ptr.Deref(old, 0) {
 		return field.ErrorList{field.Invalid(status.Child("collisionCount"), n, "cannot be decremented")}

@@ -75,7 +75,7 @@ func defaultAutoscaler(a *autoscalingv2.HorizontalPodAutoscaler) {
 				{Type: autoscalingv2.PercentScalingPolicy, Value: 100, PeriodSeconds: 15},
 			},
 		})
-		// How long a scale-down waits is an option of the controller, if it is not said here.
+		// The default time that a scale-down waits is an option of the controller.
 		defaultRules(&b.ScaleDown, autoscalingv2.HPAScalingRules{
 			Policies: []autoscalingv2.HPAScalingPolicy{
 				{Type: autoscalingv2.PercentScalingPolicy, Value: 100, PeriodSeconds: 15},

@@ -30,8 +30,8 @@ func (c metricChecker) sources(m *autoscalingv2.MetricSpec) []source {
 	}
 }
 
-// validateMetric checks that a metric has the one source that its type says. Of several sources the
-// first one is looked into.
+// validateMetric checks that a metric has the one source of its type. Of several sources the first
+// one is validated.
 func (c metricChecker) validateMetric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList {
 	const only = "must populate the given metric source only"
 	var errs field.ErrorList

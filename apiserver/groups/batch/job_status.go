@@ -71,7 +71,7 @@ func (c *statusChange) checkNumbers() {
 	if s.Failed < was.Failed {
 		c.invalid("failed", s.Failed, "cannot decrease the failed counter")
 	}
-	// An indexed job that shrinks forgets the indexes that it no longer has.
+	// An indexed job that shrinks drops the indexes that it no longer has.
 	shrinks := isIndexed(&c.job.Spec) && ptr.Equal(c.job.Spec.Completions, c.job.Spec.Parallelism)
 	if s.Succeeded < was.Succeeded && !shrinks {
 		c.invalid("succeeded", s.Succeeded, "cannot decrease the succeeded counter")
@@ -191,7 +191,7 @@ func (c *statusChange) checkTimes() {
 	if completed && s.CompletionTime != nil && was.CompletionTime != nil {
 		c.invalid("completionTime", s.CompletionTime, "field is immutable")
 	}
-	// A job that is resumed starts anew. Its spec may say so some time before its status does.
+	// A job that is resumed starts anew. Its spec may show that some time before its status does.
 	resumes := hasCondition(c.old, batchv1.JobSuspended) && conditionIs(c.job, batchv1.JobSuspended, corev1.ConditionFalse)
 	if started && was.StartTime != nil && !resumes && !ptr.Deref(c.job.Spec.Suspend, false) {
 		c.invalid("startTime", s.StartTime, "field is immutable for unsuspended job once set")

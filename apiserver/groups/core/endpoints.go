@@ -28,7 +28,7 @@ func endpoints() resource.Resource {
 		ShortNames:     []string{"ep"},
 		List:           &corev1.EndpointsList{},
 		CreateOnUpdate: true,
-		// services/endpoints lies beside services/specs, as upstream lays them out.
+		// The prefix is beside services/specs, as in upstream.
 		Prefix:   "services/endpoints",
 		Default:  defaultEndpoints,
 		Validate: validateEndpoints,

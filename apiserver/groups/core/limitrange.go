@@ -130,7 +130,7 @@ func validateLimits(item *corev1.LimitRangeItem, at *field.Path) field.ErrorList
 	return errs
 }
 
-// bound returns the value of a resource, nil where the limit does not say.
+// bound returns the value of a resource, nil where the limit has none.
 func bound(list corev1.ResourceList, name corev1.ResourceName) *k8sresource.Quantity {
 	if q, ok := list[name]; ok {
 		return &q

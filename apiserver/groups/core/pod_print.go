@@ -91,10 +91,10 @@ func summarize(p *corev1.Pod) podSummary {
 	return s
 }
 
-// nodeLost is the reason of a pod whose node has not been heard of.
+// nodeLost is the reason of a pod whose node stopped reporting.
 const nodeLost = "NodeLost"
 
-// restartCount counts restarts and remembers the newest one.
+// restartCount counts restarts and keeps the newest one.
 type restartCount struct {
 	count int
 	last  metav1.Time
@@ -146,7 +146,7 @@ func (s *podSummary) addInit(p *corev1.Pod) (initializing bool, sidecars restart
 }
 
 // addContainers counts the containers that start after the init containers. The first container
-// with something to say says it.
+// with a reason sets the pod's.
 func (s *podSummary) addContainers(p *corev1.Pod, restarts restartCount) {
 	running := false
 	for i := len(p.Status.ContainerStatuses) - 1; i >= 0; i-- {

@@ -21,7 +21,7 @@ func PrepareResize(p, old *corev1.Pod) {
 	takeResources(p.Spec.InitContainers, wanted.InitContainers)
 	takeResources(p.Spec.Containers, wanted.Containers)
 	if wanted.Resources != nil {
-		// A client that does not know of resources of whole pods sends none, and means no change.
+		// A client without the field of resources of whole pods sends none, and means no change.
 		p.Spec.Resources = wanted.Resources
 	}
 	defaultPodResources(p)

@@ -10,7 +10,7 @@ import (
 	"github.com/barque/barque/apiserver/groups/grouptest"
 )
 
-// resized is a pod with everything that a resize knows of.
+// resized is a pod with all fields that a resize uses.
 const resized = `
 metadata: {name: p, namespace: default, resourceVersion: "1"}
 spec:

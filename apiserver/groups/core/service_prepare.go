@@ -10,7 +10,7 @@ import (
 // prepareService clears fields of an earlier type that an update still has. Addresses, families and
 // node ports have been filled in before, by the allocator.
 func prepareService(_ context.Context, s, old *corev1.Service) {
-	// Services of this type may say it, and do not have it.
+	// Services of this type may send it, and do not store it.
 	if p := s.Spec.InternalTrafficPolicy; s.Spec.Type == corev1.ServiceTypeExternalName && p != nil &&
 		(*p == corev1.ServiceInternalTrafficPolicyCluster || *p == corev1.ServiceInternalTrafficPolicyLocal) {
 		s.Spec.InternalTrafficPolicy = nil

@@ -225,9 +225,8 @@ func isHeadless(spec *corev1.ServiceSpec) bool {
 	return len(spec.ClusterIPs) == 1 && spec.ClusterIPs[0] == corev1.ClusterIPNone
 }
 
-// ValidateServiceAddresses checks the addresses and IP families of a service by themselves. Which
-// ones the cluster has is known where they are allocated, which asks this first. old is nil on
-// create.
+// ValidateServiceAddresses checks the addresses and IP families of a service by themselves. The
+// allocator knows the families of the cluster, and calls this first. old is nil on create.
 func ValidateServiceAddresses(s, old *corev1.Service) field.ErrorList {
 	spec, at := &s.Spec, field.NewPath("spec")
 	if spec.Type == corev1.ServiceTypeExternalName {

@@ -107,7 +107,7 @@ func defaultRequests(list []resourcev1.DeviceRequest) {
 	}
 }
 
-// defaultCount asks for one device.
+// defaultCount requests one device.
 func defaultCount(mode *resourcev1.DeviceAllocationMode, count *int64) {
 	if *mode == "" {
 		*mode = resourcev1.DeviceAllocationModeExactCount

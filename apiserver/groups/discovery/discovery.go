@@ -42,7 +42,7 @@ func endpointSlices() resource.Resource {
 		Generation:   true,
 		Default:      defaultSlice,
 		Prepare: func(_ context.Context, s, old *discoveryv1.EndpointSlice) {
-			// A change of the labels counts: they say which service a slice is of.
+			// A change of the labels counts: they name the slice's service.
 			if old != nil && !apiequality.Semantic.DeepEqual(s.Labels, old.Labels) {
 				s.Generation = old.Generation + 1
 			}

@@ -6,5 +6,5 @@
 // changes after creation to the pod. Its functions are pure. Defaulting is idempotent.
 //
 // Fields that belong to features this server does not offer are refused with a Forbidden error
-// rather than dropped: a client that asks for them learns that it does not get them.
+// rather than dropped, so that the client learns that it does not get them.
 package podtemplate

@@ -181,7 +181,8 @@ func validatePorts(ports []corev1.ContainerPort, at *field.Path) field.ErrorList
 	return errs
 }
 
-// hostPorts demands that a container on the host's network has its ports where it says.
+// hostPorts demands that the host ports of a container on the host's network are its
+// container ports.
 func (c *checker) hostPorts(container *corev1.Container, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, p := range container.Ports {

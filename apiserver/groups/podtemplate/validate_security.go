@@ -182,7 +182,7 @@ func validateAppArmor(p *corev1.AppArmorProfile, at *field.Path) field.ErrorList
 	return nil
 }
 
-// validateWindows refuses options of Windows in a pod that says it is for Linux.
+// validateWindows refuses options of Windows in a pod whose OS is Linux.
 func validateWindows(w *corev1.WindowsSecurityContextOptions, spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 	if w != nil && spec.OS != nil && spec.OS.Name == corev1.Linux {
 		return field.ErrorList{field.Forbidden(at, "windows options cannot be set for a linux pod")}

@@ -12,7 +12,7 @@ import (
 	"github.com/barque/barque/apiserver/groups/validation"
 )
 
-// validateVolumes checks the volumes and remembers the valid ones by name.
+// validateVolumes checks the volumes and keeps the valid ones by name.
 func (c *checker) validateVolumes(at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range c.spec.Volumes {

@@ -212,8 +212,7 @@ func (w *warner) address(ip string, at *field.Path) {
 	}
 }
 
-// annotatedAppArmor is the AppArmor profile that a deprecated annotation asks for; nil if it names
-// none.
+// annotatedAppArmor is the AppArmor profile of a deprecated annotation; nil if it names none.
 func annotatedAppArmor(annotation string) *corev1.AppArmorProfile {
 	switch name, local := strings.CutPrefix(annotation, corev1.DeprecatedAppArmorBetaProfileNamePrefix); {
 	case annotation == corev1.DeprecatedAppArmorBetaProfileNameUnconfined:

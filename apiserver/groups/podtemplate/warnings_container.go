@@ -99,7 +99,7 @@ func (w *warner) ports() {
 	})
 }
 
-// clash says how two definitions of one port get into each other's way; empty if they do not.
+// clash describes the conflict of two definitions of one port; empty if there is none.
 func clash(a, b corev1.ContainerPort) string {
 	switch {
 	case a.HostIP == b.HostIP && a.HostPort == b.HostPort:

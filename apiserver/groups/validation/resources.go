@@ -49,7 +49,7 @@ func Quantity(name corev1.ResourceName, q resource.Quantity, at *field.Path) fie
 	return errs
 }
 
-// ContainerResourceName checks the name of a resource that a container asks for.
+// ContainerResourceName checks the name of a resource that a container requests.
 func ContainerResourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
 	errs := ResourceName(name, at)
 	if !strings.Contains(string(name), "/") {

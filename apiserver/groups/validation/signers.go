@@ -65,14 +65,14 @@ func BundleName(signer string) NameFunc {
 	}
 }
 
-// Lifetimes that a certificate of a pod may be asked for, in seconds.
+// The bounds of the requested lifetime of a pod's certificate, in seconds.
 const (
 	ShortestPodCertificate = 60 * 60
 	longestPodCertificate  = 91 * 24 * 60 * 60
 	longestOfKubernetes    = 24 * 60 * 60 // by signers of Kubernetes itself
 )
 
-// LongestPodCertificate is the longest lifetime, in seconds, that may be asked of a signer.
+// LongestPodCertificate is the longest lifetime, in seconds, that a signer can be asked for.
 func LongestPodCertificate(signer string) int32 {
 	domain, _, _ := strings.Cut(signer, "/")
 	if domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io") {

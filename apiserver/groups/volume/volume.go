@@ -43,7 +43,7 @@ func ValidateSpec(spec *corev1.PersistentVolumeSpec, name string, at *field.Path
 	return append(errs, validateAttributesClass(spec, at)...)
 }
 
-// ValidateInlineSpec checks a spec that stands for a volume without a PersistentVolume.
+// ValidateInlineSpec checks a spec in place of a PersistentVolume.
 func ValidateInlineSpec(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
 	const inline = "in the context of inline volumes"
 	var errs field.ErrorList
