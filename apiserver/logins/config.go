@@ -123,9 +123,9 @@ func newGeneration(config *apiserver.AuthenticationConfiguration, algs, ownIssue
 	return g, nil
 }
 
-// permitted are the paths that need no credentials; none means all. Those of health and of the
-// version never do, as with --anonymous-auth=false: proxies check there for a server that is ready,
-// and joining machines for the version.
+// permitted are the paths that need no credentials; none means all. The paths of health and of the
+// version are always among them, as with --anonymous-auth=false: proxies check there for a server
+// that is ready, and joining machines for the version.
 func permitted(a *apiserver.AnonymousAuthConfig) []apiserver.AnonymousAuthCondition {
 	var out []apiserver.AnonymousAuthCondition
 	if a.Enabled {

@@ -330,8 +330,7 @@ func (a *Authorizer) podsOf(node string) []*corev1.Pod {
 	return pods
 }
 
-// RoleRules returns the function rules for New: it reports whether a list of rules allows
-// a request.
+// RoleRules returns New's function rules. It reports whether one of the rules allows a request.
 func RoleRules(rules []rbacv1.PolicyRule, allows func(*rbacv1.PolicyRule, authorizer.Attributes) bool) func(authorizer.Attributes) bool {
 	return func(attrs authorizer.Attributes) bool {
 		for i := range rules {

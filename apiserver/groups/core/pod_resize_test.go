@@ -82,7 +82,7 @@ func TestValidateResize(t *testing.T) {
 	}
 }
 
-// resizedPod is of the stored form. It has not been through the preparation of a new pod's status.
+// resizedPod is the stored form of resized: parsed and defaulted, without Prepare.
 func resizedPod(t *testing.T) *corev1.Pod {
 	t.Helper()
 	p := grouptest.Parse[corev1.Pod](t, resized)
