@@ -201,7 +201,7 @@ type badBody struct {
 	body        func(e endpoint) string
 }
 
-// badBodies are no objects, or bad ones.
+// badBodies are bodies that are no objects, or faulty ones.
 var badBodies = slices.Concat(
 	whole(apiruntime.ContentTypeJSON, "", "{", "null", "[]", `"x"`, "1", "{}", `{"apiVersion":"x/y/z","kind":"?"}`, `{"kind":"Status","apiVersion":"v1"}`,
 		nested(`{"a":`, "}", "1", 20_000), nested("[", "]", "", 200_000), strings.Repeat("[", 1_000_000), "\xff\xfe\x00"+`{"a":1}`, strings.Repeat(" ", 4<<20)),
@@ -239,7 +239,7 @@ func objectsWith(contentType string, all ...string) (out []badBody) {
 	return out
 }
 
-// badLabels is the metadata of an object with so many labels, none of which is one.
+// badLabels is the metadata of an object with so many labels, all of them invalid.
 func badLabels(n int) string {
 	var labels strings.Builder
 	for i := range n {
@@ -368,7 +368,7 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// TestRandomRequests sends random objects of every kind, which are well-formed and make no sense.
+// TestRandomRequests sends random objects of every kind, which are well-formed and have no meaning.
 func TestRandomRequests(t *testing.T) {
 	s, w, times := newBadClient(t), newTrips(t), 20
 	if testing.Short() {
@@ -422,8 +422,8 @@ func TestRandomRequests(t *testing.T) {
 	}
 }
 
-// TestTruncatedRequests ends connections in the middle of requests. The server goes on, and keeps
-// nothing of them.
+// TestTruncatedRequests ends connections in the middle of requests. The server survives, and keeps
+// no memory for them.
 func TestTruncatedRequests(t *testing.T) {
 	s := newBadClient(t)
 	config, err := restclient.TLSConfigFor(s.ca.client(t, s.host, admin()))

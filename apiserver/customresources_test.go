@@ -681,7 +681,8 @@ spec: {crew: 4, port: Kiel}
 	}
 }
 
-// When a definition goes, its objects go before it, and come back with no new one of its name.
+// The deletion of a definition deletes its objects first. A new definition of its name does not
+// bring them back.
 func TestCustomResourceDefinitionDeleted(t *testing.T) {
 	c := startCluster(t)
 	if err := c.ensure(t.Context(), c.client); err != nil {

@@ -442,8 +442,8 @@ func TestDefinitionsChange(t *testing.T) {
 	}
 }
 
-// BenchmarkDocumentsOverHTTP lists and watches 2,000 custom resources of a kilobyte, as they are
-// stored and decoded, as those of another program are. An operation is all of them.
+// BenchmarkDocumentsOverHTTP lists and watches 2,000 custom resources of a kilobyte, once as they
+// are stored, and once decoded, as objects of another program are. An operation is all of them.
 func BenchmarkDocumentsOverHTTP(b *testing.B) {
 	const objects = 2000
 	store := raftstore.NewInMemory(raftstore.Options{})

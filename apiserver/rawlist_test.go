@@ -32,7 +32,7 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// rawKind is one kind, whose lists are made of stored bytes.
+// rawKind is a kind whose lists are made of stored bytes.
 type rawKind struct {
 	trip
 	newList func() runtime.Object

@@ -172,8 +172,8 @@ func since(t testing.TB, before map[string]float64) map[string]float64 {
 	return after
 }
 
-// TestRawPages: which lists of a kind are made of stored bytes, that they are the same pages at the
-// same revisions as those of objects, and that the same is counted.
+// TestRawPages: which lists of a kind are made of stored bytes, that their pages and revisions are
+// the same as those of decoded objects, and that the same is counted.
 func TestRawPages(t *testing.T) {
 	for _, cached := range []bool{true, false} {
 		t.Run(fmt.Sprintf("cached=%v", cached), func(t *testing.T) { testRawPages(t, cached) })
@@ -249,8 +249,8 @@ func testRawPages(t *testing.T, cached bool) {
 	}
 }
 
-// TestRawListsFailAlike: where a list fails, the words, the cause and the time to wait are those of
-// the plain list.
+// TestRawListsFailAlike: where a list fails, the message, the cause and the Retry-After are the
+// same as those of a decoded list.
 func TestRawListsFailAlike(t *testing.T) {
 	everything, limited, broken := apistorage.Everything, apistorage.Everything, apistorage.Everything
 	limited.Limit, broken.Continue = 2, "nonsense"
@@ -304,8 +304,8 @@ func TestRawListsFailAlike(t *testing.T) {
 	}
 }
 
-// TestRawListsAreBounded: lists of which too much would be held are made of objects, however small
-// the first of these are, and count as such.
+// TestRawListsAreBounded: lists that would hold too much are made of objects, however small the
+// first of these are, and count as such.
 func TestRawListsAreBounded(t *testing.T) {
 	for _, cached := range []bool{true, false} {
 		k := newRawMaps(t, 64<<10, cached)

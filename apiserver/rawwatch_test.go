@@ -90,7 +90,7 @@ func attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	return m.GetLabels(), set, nil
 }
 
-// lastName is that of the object whose event is the last one of a test.
+// lastName is the name of the object whose event is the last one of a test.
 const lastName = "last"
 
 // random makes an object. One without defaults changes when it is decoded.

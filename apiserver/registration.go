@@ -37,7 +37,7 @@ const (
 	apiServicesPath = "/apis/apiregistration.k8s.io/v1/apiservices"
 	// Custom resources come after all built-in groups, and their versions by the rules for names.
 	customGroupPriority, customVersionPriority = 1000, 100
-	// otherGroupPriority is that of a built-in group that groupPriorities does not name.
+	// otherGroupPriority is the priority of a built-in group that groupPriorities does not name.
 	otherGroupPriority = 15000
 	registerRetry      = time.Second
 )

@@ -191,8 +191,8 @@ func (s *Server) newAuthorizer(sec *security) error {
 	return nil
 }
 
-// authorities are those that a certificate has to come from: a client's, or that of an API server
-// which names its users in headers.
+// authorities are the CAs that a certificate must come from: those of clients, or of API servers
+// that name their users in headers.
 func (s *Server) authorities(leaf *x509.Certificate) (x509.VerifyOptions, bool) {
 	if leaf.Subject.CommonName == ProxyClientName {
 		return s.port.OwnProxyCA().VerifyOptions()

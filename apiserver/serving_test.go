@@ -27,7 +27,7 @@ import (
 	"github.com/barque/barque/internal/tlsoptions"
 )
 
-// address is that of the server's port.
+// address is the address of the server's port.
 func (c *cluster) address() string { return strings.TrimPrefix(c.host, "https://") }
 
 // ends waits until a connection has ended, a minute at most.

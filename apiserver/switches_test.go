@@ -73,7 +73,7 @@ func compresses(t *testing.T, c *cluster) bool {
 	return !strings.Contains(string(c.body(t, "/api/v1/namespaces/default/configmaps", "Accept-Encoding", "gzip")), "xxxxx")
 }
 
-// body returns that of an answer as it was sent.
+// body returns the body of an answer as it was sent.
 func (c *cluster) body(t *testing.T, path, header, value string) []byte {
 	t.Helper()
 	code, body := c.raw(t, path, http.Header{header: {value}})

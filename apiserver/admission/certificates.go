@@ -184,8 +184,8 @@ func (c *CertificateSubjects) Validate(ctx context.Context, a admission.Attribut
 	return nil
 }
 
-// actsAsAdmin reports whether the sender of the request is no administrator. The right to
-// impersonate administrators is no right to become one.
+// actsAsAdmin reports whether an administrator is impersonated: the sender itself is none. The
+// right to impersonate administrators is no right to become one.
 func actsAsAdmin(ctx context.Context) bool {
 	from, ok := caller.From(ctx)
 	return ok && !clusterusers.HasAdmin(from.GetGroups())

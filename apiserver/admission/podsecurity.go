@@ -33,7 +33,7 @@ type PodSecurity struct {
 
 var _ admission.ValidationInterface = (*PodSecurity)(nil)
 
-// podSecurityMetrics are registered once, however many servers a process makes.
+// podSecurityMetrics are registered once, with any number of servers in a process.
 var podSecurityMetrics = sync.OnceValue(func() metrics.Recorder {
 	recorder := metrics.NewPrometheusRecorder(api.GetAPIVersion())
 	recorder.MustRegister(legacyregistry.MustRegister)

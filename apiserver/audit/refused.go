@@ -67,7 +67,7 @@ func (r *refusals) drops(e *auditinternal.Event) bool {
 	return true
 }
 
-// limiter returns that of a node. Two at once are no harm.
+// limiter returns the limiter of a node. Two at once are harmless.
 func (r *refusals) limiter(node string) flowcontrol.RateLimiter {
 	if l, ok := r.nodes.Get(node); ok {
 		return l.(flowcontrol.RateLimiter)

@@ -23,8 +23,8 @@ import (
 	"github.com/barque/barque/apiserver/frontproxy"
 )
 
-// cacheFor is how long a token that was good is taken to be so. It bounds how long a token lives
-// on after the object that it is bound to.
+// cacheFor is how long a valid token is cached. It bounds how long a token lives on after the
+// object that it is bound to.
 const cacheFor = 10 * time.Second
 
 // The headers by which a server names the user of a request that it passes on.
@@ -127,7 +127,7 @@ func New(cfg Config) (requests, tokens authenticator.Request, err error) {
 		}
 	}
 	requests = group.NewAuthenticatedGroupAdder(all)
-	// Credentials that are wrong must not turn into anonymous access.
+	// Wrong credentials must not turn into anonymous access.
 	requests = union.NewFailOnError(requests, cfg.anonymous())
 	return requests, group.NewAuthenticatedGroupAdder(bearertoken.New(review)), nil
 }

@@ -112,7 +112,7 @@ func (c *namedCertificates) AuthenticateRequest(r *http.Request) (*authenticator
 // other authenticator accepts the request, so its text is made late.
 type otherNameError string
 
-// Error implements error. The text is that of the API machinery.
+// Error implements error, with the text of the API machinery.
 func (e otherNameError) Error() string {
 	return fmt.Sprintf("x509: subject with cn=%s is not in the allowed list", string(e))
 }

@@ -43,7 +43,7 @@ type legacyClaims struct {
 }
 
 // IssueLegacy signs the token that a Secret of type kubernetes.io/service-account-token is to hold.
-// It is good for nothing until the Secret holds it.
+// It is invalid until the Secret holds it.
 func (i *Issuer) IssueLegacy(b Binding) (string, error) {
 	signer, err := i.signer()
 	if err != nil {

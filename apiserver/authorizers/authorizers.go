@@ -44,7 +44,7 @@ type Authorizers struct {
 	files    configfile.Files
 	builtin  Builtin
 	current  atomic.Pointer[generation]
-	// assembled is closed when builtin is there.
+	// assembled is closed when builtin is set.
 	assembled chan struct{}
 }
 

@@ -273,7 +273,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestReload: a changed file counts; a wrong one leaves the former.
+// TestReload: a changed file counts; after a faulty one the former stays.
 func TestReload(t *testing.T) {
 	dir := t.TempDir()
 	path := logintest.Write(t, filepath.Join(dir, "a.yaml"), head+"- {type: Node, name: node}\n")
@@ -338,7 +338,7 @@ func TestChangedKubeconfigOfAWebhook(t *testing.T) {
 	await.True(t, "it counts with a change of the configuration", func() bool { return problem() == "" })
 }
 
-// TestCheck: wrong options are refused before the start.
+// TestCheck: faulty options are refused before the start.
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string { return logintest.Write(t, filepath.Join(dir, name), content) }

@@ -120,7 +120,7 @@ func Fixed(flag, path string, logger *slog.Logger) (*File, error) {
 	return New(Config{Flag: flag, Path: path, Logger: logger}, data), nil
 }
 
-// Files are those of one part of a server.
+// Files are the configuration files of one part of a server.
 type Files []*File
 
 // Run checks all files until the context ends. Without files it waits for that.

@@ -54,7 +54,7 @@ func (d *Drain) Check() healthz.HealthChecker {
 
 // Departure has the steps of a server before its parts stop, and their dependencies.
 type Departure struct {
-	// Least is how long it goes on to serve at least; it is no shorter than atLeast.
+	// Least is the least time of further service; it is no shorter than atLeast.
 	Least    time.Duration
 	Ready    func(context.Context) error
 	HandOver func() error

@@ -26,5 +26,5 @@
 // It keeps no keys, and does not decide when they change: membership/datakeys does.
 package encryption
 
-// Cipher is that of values, for reports.
+// Cipher is the cipher of values, for reports.
 const Cipher = "AES-256-GCM, with a key for each value"

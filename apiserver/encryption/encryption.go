@@ -20,7 +20,7 @@ import (
 
 // Epoch is the state of the data keys at one revision of it. It defines how values are written.
 type Epoch struct {
-	// Revision is that of the state's last change in the store; 0: the store has none.
+	// Revision is the revision of the state's last change in the store; 0: the store has none.
 	Revision uint64
 	// Resources are encrypted, or may be soon, without those of Except. See package scope.
 	Resources, Except []string
@@ -28,7 +28,7 @@ type Epoch struct {
 	Writes string
 	// File is the hash of the file of providers that is in use; empty: there is none.
 	File string
-	// Labels are those of the keys under which the file's providers write.
+	// Labels are the labels of the keys under which the file's providers write.
 	Labels []string
 }
 
@@ -50,7 +50,7 @@ type Keys interface {
 // ErrUnlisted is returned for a key that no server can have: its values are lost.
 var ErrUnlisted = errors.New("the newest state of the data keys does not list it")
 
-// Outside are providers of this server's own: those of a file.
+// Outside has the providers of this server's own file.
 type Outside interface {
 	// Now returns the providers in effect. They may be others at any time.
 	Now() Providers
@@ -59,7 +59,7 @@ type Outside interface {
 	Unreadable(stored []byte, at value.Context, cause error) error
 }
 
-// Providers are those of one content of a file. They stay as they are.
+// Providers are the providers of one content of a file. They stay as they are.
 type Providers interface {
 	// File is the hash of the content; empty: there is no file.
 	File() string
@@ -109,7 +109,7 @@ func (t *Transformers) TransformerForResource(resource schema.GroupResource) val
 	return &sealer{all: t, of: resource, never: Never(resource)}
 }
 
-// providers returns those of this server's file.
+// providers returns the providers of this server's file.
 func (t *Transformers) providers() Providers {
 	if t.outside == nil {
 		return noFile{}
@@ -117,8 +117,8 @@ func (t *Transformers) providers() Providers {
 	return t.outside.Now()
 }
 
-// form is that of a value: under the provider of a file, or else under a data key, or else in
-// clear.
+// form is the form of a value: under the provider of a file, or else under a data key, or else
+// in clear.
 type form struct {
 	with  Provider // nil without one
 	id    string   // of the data key; empty is in clear

@@ -59,7 +59,7 @@ func (r *ring) Key(_ context.Context, id string) ([]byte, error) {
 	return nil, fmt.Errorf("data key %s is not on this server", id)
 }
 
-// stores are those of Secrets and ConfigMaps over one backend.
+// stores are the stores of Secrets and ConfigMaps over one backend.
 type stores struct {
 	backend            *raftstore.Store
 	secrets, configs   kstorage.Interface

@@ -130,7 +130,7 @@ func (f *forms) has(ctx context.Context, item *raftstore.Item) (bool, error) {
 	return !stale, err
 }
 
-// Counts are those of stored values.
+// Counts are numbers of stored values.
 type Counts struct {
 	// Under has how many there are by the IDs of data keys, and by the Labels of other ones.
 	Under map[string]int
@@ -238,7 +238,7 @@ func (o *Objects) Rewrite(ctx context.Context, term uint64, e *Epoch, report fun
 	}
 }
 
-// look has the objects that are not in their form, and those of which that is not known.
+// look has the objects that are not in their form, and the unreadable ones.
 type look struct {
 	stale      []raftstore.Item
 	unreadable []*unreadableError

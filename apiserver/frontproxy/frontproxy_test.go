@@ -185,7 +185,7 @@ func TestWithoutNames(t *testing.T) {
 	}
 }
 
-// TestReload: a changed file counts, and a wrong one leaves the former in effect.
+// TestReload: a changed file counts, and after a faulty one the former stays in effect.
 func TestReload(t *testing.T) {
 	ca, next := newCA(t), newCA(t)
 	p, path, _ := start(t, ca)
@@ -290,7 +290,7 @@ func TestWhatItProvesEndsWithItsCA(t *testing.T) {
 	}
 }
 
-// TestSent: a proxy's connection is its own for whichever user, as long as its CA counts.
+// TestSent: a proxy's connection is its own for all users, as long as its CA counts.
 func TestSent(t *testing.T) {
 	ca, next := newCA(t), newCA(t)
 	p, _, _ := start(t, ca)
@@ -341,7 +341,7 @@ func TestStatesDiffer(t *testing.T) {
 	}
 }
 
-// TestCheck: wrong flags are named before the server starts.
+// TestCheck: faulty flags are named before the server starts.
 func TestCheck(t *testing.T) {
 	ca := newCA(t)
 	_, path, _ := start(t, ca)

@@ -37,7 +37,7 @@ type Options struct {
 	Proxy      frontproxy.Options
 
 	changed func(flag string) bool
-	// anonymousPaths are those of the flag --anonymous-paths.
+	// anonymousPaths are the paths of the flag --anonymous-paths.
 	anonymousPaths func() []string
 }
 

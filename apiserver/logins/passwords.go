@@ -51,7 +51,7 @@ type passwords struct {
 type table struct {
 	accounts map[string]*account
 	none     *account // compared for unknown users, so that both take as long
-	key      []byte   // of the sums of good passwords, which mean nothing elsewhere
+	key      []byte   // of the sums of valid passwords, which mean nothing elsewhere
 
 	mu   sync.Mutex
 	good map[string]goodPassword // by user
@@ -162,7 +162,7 @@ func (t *table) sum(name, password string) (out [sha256.Size]byte) {
 	return out
 }
 
-// remembers reports whether this password was good a moment ago.
+// remembers reports whether this password was valid a moment ago.
 func (t *table) remembers(name string, sum [sha256.Size]byte, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

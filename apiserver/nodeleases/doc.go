@@ -62,7 +62,7 @@ const durationSeconds = 40
 // MemberLabel is on the Nodes of the cluster's own members, and on their leases.
 const MemberLabel = "barque.io/member"
 
-// IsMember reports whether the Node is that of a member of the cluster.
+// IsMember reports whether the Node is a member of the cluster.
 func IsMember(node *corev1.Node) bool {
 	_, is := node.Labels[MemberLabel]
 	return is
@@ -86,8 +86,7 @@ type Nodes interface {
 	TellProgress(ctx context.Context) error
 }
 
-// Storage serves all leases: those of members as this package makes them, the others as they are
-// stored.
+// Storage serves all leases: it makes the leases of members, and reads the others from the store.
 type Storage struct {
 	*resource.Storage
 	nodes func() Nodes

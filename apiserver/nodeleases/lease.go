@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// lease is that of a member, at a revision of the store.
+// lease returns the lease of a member, at a revision of the store.
 func (s *Storage) lease(node *corev1.Node, revision string) *coordinationv1.Lease {
 	l := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{

@@ -36,7 +36,7 @@ func (s *Storage) Get(ctx context.Context, name string, options *metav1.GetOptio
 	return s.Storage.Get(ctx, name, options)
 }
 
-// isNodes reports whether a namespace is the one of nodes' leases.
+// isNodes reports whether a namespace is that of nodes' leases.
 func isNodes(namespace string) bool { return namespace == corev1.NamespaceNodeLease }
 
 // node returns a Node, nil if there is none, and the revision at which it was read. It lists the

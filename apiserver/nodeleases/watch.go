@@ -118,7 +118,7 @@ type watcher struct {
 	// The rest belongs to run.
 
 	position uint64               // the revision up to which everything was sent; events of members carry it
-	ofNodes  uint64               // the same of Nodes alone
+	ofNodes  uint64               // the revision up to which Nodes were handled
 	held     *update              // of stored leases; nothing more is taken from there meanwhile
 	members  map[string]bool      // as of ofNodes
 	told     map[string]time.Time // the renewal that was last sent, by member

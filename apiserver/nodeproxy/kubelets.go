@@ -14,8 +14,8 @@ import (
 
 // toKubelets has the transports to the kubelets. Each node has its own, because http.Transport
 // shares the connections to an address: one that was verified for a node would serve another node
-// with the same address. Nodes share addresses when a machine has that of a dead one, and when one
-// process serves for many nodes.
+// with the same address. Nodes share addresses when a machine has the address of a dead one, and
+// when one process serves for many nodes.
 type toKubelets struct {
 	tls  func() *tls.Config
 	is   func(*corev1.Node, tls.ConnectionState) error

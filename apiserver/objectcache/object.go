@@ -17,8 +17,8 @@ import (
 
 // Encoder encodes objects as they are stored.
 type Encoder interface {
-	// Encode returns a stored object as another encoder gives it, which has an identifier and
-	// encodes decoded objects so. It is false where that has to be done.
+	// Encode returns a stored object in the encoding of another encoder, by its identifier. It is
+	// false where the object must be decoded and encoded with encode.
 	Encode(identifier runtime.Identifier, encode func(runtime.Object, io.Writer) error, of Stored) ([]byte, bool)
 }
 
@@ -160,7 +160,8 @@ func (o *Object) encode(form runtime.Identifier, encode func(runtime.Object, io.
 	return data.Bytes(), err
 }
 
-// unread is an Object within an event. Its own encoding is not kept: that of the event has it.
+// unread is an Object within an event. Its own encoding is not kept, because the event's
+// includes it.
 type unread struct{ *Object }
 
 var _ runtime.CacheableObject = unread{}

@@ -81,7 +81,7 @@ func (d *definer) oneOf(value any, v2 spec.Schema) spec.Schema {
 		common.OpenAPIDefinition{Schema: v3}, common.OpenAPIDefinition{Schema: v2}).Schema
 }
 
-// fields adds the fields of t to s; those of embedded structs without a name of their own become
+// fields adds the fields of t to s; fields of embedded structs without a name of their own become
 // fields of s.
 func (d *definer) fields(t reflect.Type, s *spec.Schema, dependencies map[string]bool, merge *schema.Map) {
 	doc := docs(t)

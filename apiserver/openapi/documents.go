@@ -25,7 +25,7 @@ const mediaJSON = "application/json"
 // form is how documents of a version are encoded besides JSON.
 type form struct {
 	media string
-	// asked is in the media type in both of its spellings.
+	// asked is a substring of both spellings of the media type.
 	asked    string
 	fromJSON func([]byte) ([]byte, error)
 }
@@ -42,7 +42,7 @@ const (
 	keptFor       = 10 * time.Minute
 )
 
-// document is one of OpenAPI v3, of a group and version, or the one of v2.
+// document is a document of OpenAPI v3, of a group and version, or the one of v2.
 type document struct {
 	hash  string
 	build func() (any, error)
@@ -60,7 +60,7 @@ func newDocumentCache() documentCache {
 	return documentCache{cache.NewLRUExpireCache(keptDocuments), &sync.Mutex{}}
 }
 
-// get returns a document in a media type: that of the form, or JSON.
+// get returns a document in a media type: the form's, or JSON.
 func (c documentCache) get(path string, d document, f form, media string) ([]byte, error) {
 	type key struct{ path, hash, media string }
 	k := key{path, d.hash, media}
@@ -166,7 +166,7 @@ func (s *Service) serveRoot(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
 }
 
-// location is where a document with this hash can be had.
+// location is the URL of the document with this hash.
 func location(path, hash string) string {
 	return V3Path + "/" + path + "?" + url.Values{"hash": {hash}}.Encode()
 }

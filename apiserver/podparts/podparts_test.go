@@ -16,7 +16,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// pod is one of a ReplicaSet, as it is read from the API.
+// pod is a pod of a ReplicaSet, as it is read from the API.
 func pod(t testing.TB, n int) *corev1.Pod {
 	t.Helper()
 	token := fmt.Sprintf("kube-api-access-%05d", n)
@@ -252,8 +252,8 @@ func TestItIsBounded(t *testing.T) {
 	}
 }
 
-// TestAHashIsNoProof: a part of which only the hash is that of another one is not taken for it, and
-// makes room.
+// TestAHashIsNoProof: a part with only the hash of another one is not taken for it, and
+// replaces it.
 func TestAHashIsNoProof(t *testing.T) {
 	s := New(1 << 20)
 	s.buffer = append(s.buffer, byte(textPart), 'b')

@@ -160,7 +160,7 @@ func metadataOf(document []byte) (part, bool) {
 	return p, ok && document[p.at] == '{'
 }
 
-// member is one of an object.
+// member is a member of an object.
 type member struct {
 	begin int
 	key   []byte // with its quotes

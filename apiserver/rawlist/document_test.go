@@ -53,7 +53,7 @@ func markedDocument(t testing.TB, f *Format, encoded []byte) []byte {
 	return f.Mark(slices.Clip(encoded), decoded)
 }
 
-// jsonEncoder is that of a server.
+// jsonEncoder is a server's encoder.
 func jsonEncoder(gv schema.GroupVersion) runtime.Encoder {
 	own := json.NewSerializerWithOptions(json.DefaultMetaFactory, nil, nil, json.SerializerOptions{StreamingCollectionsEncoding: true})
 	return serializer.NewCodecFactory(runtime.NewScheme()).EncoderForVersion(own, gv)

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// path is where a string lies in a message: the tags of the fields that lead to it.
+// path leads to a string in a message: the tags of the fields on the way.
 type path []uint64
 
 // find returns the string. Of an absent one it is empty, as it is after decoding.
@@ -109,7 +109,7 @@ func (f *Format) Field(name string, value []byte) (string, bool) {
 	return f.field(value, name), true
 }
 
-// storedFields are those of marked bytes that can be found.
+// storedFields are the fields of marked bytes that can be found.
 type storedFields struct {
 	format *Format
 	value  []byte

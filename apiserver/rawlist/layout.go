@@ -14,12 +14,12 @@ type layout interface {
 	item(value []byte, revision uint64) (piece, bool)
 	// event returns an object as an encoder gives it.
 	event(value []byte, revision uint64) ([]byte, bool)
-	// labels returns those of an object.
+	// labels returns the labels of an object.
 	labels(value []byte) (labels.Labels, bool)
 	// finds reports whether a field can be found, and field finds it.
 	finds(name string) bool
 	field(value []byte, name string) string
 }
 
-// layouts are those that bytes of no known kind may have.
+// layouts are the possible layouts of bytes of an unknown kind.
 var layouts = []layout{&messages{}, documents{}}

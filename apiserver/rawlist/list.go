@@ -22,7 +22,7 @@ var ErrTooLarge = errors.New("the list is too large to be made of stored bytes")
 // Format is how the objects of one resource are stored and listed. Make one with NewFormat.
 type Format struct {
 	layout
-	stored   Encoding // that of the store
+	stored   Encoding // the encoding of the store
 	resource schema.GroupResource
 	version  schema.GroupVersion // in which they are stored
 	typeMeta []byte              // of a list, as protobuf

@@ -26,7 +26,7 @@ const (
 	formOther
 )
 
-// newForm returns that of the encoders that are known by an identifier.
+// newForm returns the form of the encoders with an identifier.
 func newForm(identifier runtime.Identifier, empty runtime.Object, stored []byte) *form {
 	return &form{identifier: identifier, empty: empty, stored: stored}
 }

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// piece is one object of a list.
+// piece is an object of a list.
 type piece struct {
 	data []byte
 	// revision is to be set in data as the object's resourceVersion; 0 leaves data as it is.

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 )
 
-// Encoding is one that lists are sent in.
+// Encoding is an encoding of lists.
 type Encoding uint8
 
 // The encodings that a List can be written in without its objects.

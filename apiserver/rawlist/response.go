@@ -36,7 +36,7 @@ const (
 var _ responsewriter.UserProvidedDecorator = (*response)(nil)
 
 // Respond makes a List the answer of its request, if a storage has filled it. The handler is to
-// write the list without items. A list that none was filled for is the handler's.
+// write the list without items. A list for which no List was filled is the handler's.
 func (l *List) Respond() {
 	if l == nil || l.response == nil {
 		return

@@ -42,7 +42,7 @@ func clusterRole(name string, rules ...rbacv1.PolicyRule) rbacv1.ClusterRole {
 	return rbacv1.ClusterRole{ObjectMeta: defaultMeta("", name), Rules: rules}
 }
 
-// aggregated is a role whose rules are those of all cluster roles that carry the label.
+// aggregated is a role with the rules of all cluster roles that carry the label.
 func aggregated(name, label string) rbacv1.ClusterRole {
 	r := clusterRole(name)
 	r.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{label: "true"}}}}

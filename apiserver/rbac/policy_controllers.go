@@ -30,7 +30,7 @@ const APIEndpointsUser = "system:serviceaccount:" + metav1.NamespaceSystem + ":b
 type controller struct {
 	account string
 	own     bool // upstream has no such controller
-	// shared is that of cloud-controller-managers too, which get tokens for it.
+	// shared is set if cloud-controller-managers use the account too, and get tokens for it.
 	shared bool
 	rules  []rbacv1.PolicyRule
 	// within are rules for one namespace only.
@@ -251,7 +251,7 @@ func nodeControllers() []controller {
 			on("", verbs("update", "patch"), "pods/status"),
 			on("", verbs("create", "patch", "update"), "events"),
 		}, within: map[string][]rbacv1.PolicyRule{
-			// The life of nodes of others, which are not in gossip.
+			// The leases of foreign nodes, which are not in gossip.
 			"kube-node-lease": {on("coordination.k8s.io", verbs("get"), "leases")},
 		}},
 		{account: "barque-node-roles", own: true, rules: []rbacv1.PolicyRule{
@@ -394,8 +394,8 @@ func tokenRules() []rbacv1.PolicyRule {
 	}
 }
 
-// cloudControllers are those of cloud-controller-managers that upstream has roles for. Barque runs
-// neither.
+// cloudControllers are the controllers of cloud-controller-managers that upstream has roles for.
+// Barque runs none of them.
 func cloudControllers() []controller {
 	return []controller{
 		{account: "route-controller", rules: []rbacv1.PolicyRule{

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// Computed declares a resource that is not stored: its storage answers by itself.
+// Computed declares a resource that is not stored: its storage computes the answers.
 type Computed struct {
 	GroupVersion schema.GroupVersion
 	Name         string

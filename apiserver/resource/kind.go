@@ -90,7 +90,7 @@ type Kind[T any] struct {
 	// Fields returns the selectable fields besides metadata.name and metadata.namespace. It must
 	// return the same keys for every object, the zero one included.
 	Fields func(obj *T) fields.Set
-	// IndexFields are those of Fields that watches and lists are indexed by.
+	// IndexFields are the Fields by which watches and lists are indexed.
 	IndexFields []string
 
 	// TTL after which a written object expires. 0 means never.

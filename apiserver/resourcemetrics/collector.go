@@ -24,8 +24,8 @@ const (
 	Timeout = 5 * time.Second
 	// Concurrency bounds the concurrent requests to kubelets.
 	Concurrency = 64
-	// again bounds those of them that have failed last, so that any number of nodes that do not
-	// answer leaves room for those that do.
+	// again bounds the requests to nodes that have failed last, so that any number of them leaves room
+	// for those that answer.
 	again = 8
 	// Patience bounds how long the first request waits for the first figures.
 	Patience = 6 * time.Second

@@ -46,7 +46,8 @@ type metric struct {
 	container bool
 }
 
-// metrics are those that are read, by their names. Kubelets have long reported more, and will.
+// metrics are the metrics that are read, by their names. Kubelets have long reported more,
+// and will.
 var metrics = map[string]metric{
 	"node_cpu_usage_seconds_total":       {set: setCPU},
 	"node_memory_working_set_bytes":      {set: setMemory},

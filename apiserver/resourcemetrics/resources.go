@@ -46,7 +46,7 @@ func Resources(c *Collector, nodes corelisters.NodeLister, pods corelisters.PodL
 	}
 }
 
-// columns are those of metrics-server.
+// columns are the columns of metrics-server.
 var columns = []metav1.TableColumnDefinition{
 	{Name: "Name", Type: "string", Format: "name", Description: "Name of the resource"},
 	{Name: "cpu", Type: "string", Format: "quantity"},

@@ -16,7 +16,7 @@ import (
 )
 
 // Authentication returns TokenReview and SelfSubjectReview. tokens authenticates requests by their
-// bearer token; audiences are those that a token is reviewed for when a review names none.
+// bearer token; audiences are the audiences of a review that names none.
 func Authentication(tokens authenticator.Request, audiences []string) []resource.Resource {
 	return []resource.Resource{
 		&resource.Action[authenticationv1.TokenReview]{

@@ -61,7 +61,7 @@ func (r *Router) SelectRoute(services []*restful.WebService, req *http.Request) 
 // table is the routing table of the services.
 type table struct {
 	services []*restful.WebService
-	// words are those that routes have, by their place in the path; nil when shapes do not do.
+	// words are the words of routes, by their place in the path; nil when shapes cannot be used.
 	words []map[string]bool
 
 	mu    sync.RWMutex

@@ -27,7 +27,7 @@ type servingCertificate struct {
 	logger  *slog.Logger
 
 	mu        sync.Mutex
-	cert, key []byte // the last good pair
+	cert, key []byte // the last valid pair
 	listeners []dynamiccertificates.Listener
 }
 
@@ -93,7 +93,7 @@ func (s *servingCertificate) Run(ctx context.Context, _ int) {
 }
 
 // CurrentCertKeyContent implements dynamiccertificates.CertKeyContentProvider. When the provider
-// fails, the last certificate goes on serving.
+// fails, the last certificate stays in use.
 func (s *servingCertificate) CurrentCertKeyContent() (cert, key []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

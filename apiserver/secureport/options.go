@@ -9,8 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Options are how the API is served, as flags give them. They are those of kube-apiserver, with its
-// defaults.
+// Options configure the API's port, by flags. They are those of kube-apiserver, with its defaults.
 type Options struct {
 	HTTP2Streams int // of one connection; 0 means DefaultHTTP2Streams
 	// GoawayChance is the share of requests of HTTP/2 after which the client gets a GOAWAY to connect
@@ -25,8 +24,8 @@ type Options struct {
 	// ShutdownDelay is how long a server that stops goes on to serve while it is not ready.
 	ShutdownDelay time.Duration
 	Profiling     bool // serve /debug/pprof
-	// Anonymous lets requests without credentials be those of system:anonymous, which RBAC judges.
-	// Without it they are refused, but for OpenPaths.
+	// Anonymous gives requests without credentials the user system:anonymous, which RBAC judges.
+	// Without it they are refused, except on OpenPaths.
 	Anonymous bool
 }
 

@@ -38,7 +38,7 @@ type Config struct {
 	Certificate func() (*tls.Certificate, error)
 	ClientCA    func() ([]byte, error)
 	// OwnProxyCA gives the authorities for the API servers' certificate that names its users in
-	// headers; nil: those of ClientCA.
+	// headers; nil uses ClientCA.
 	OwnProxyCA func() ([]byte, error)
 	// ProxyCA returns further authorities, in PEM, for certificates that name no user. The port lists
 	// them among the acceptable CAs, too.
@@ -63,7 +63,7 @@ type Config struct {
 const DefaultHTTP2Streams = 100
 
 const (
-	// headerTimeout and idleTimeout are those of kube-apiserver: a client's own idle time is 90 s.
+	// headerTimeout and idleTimeout are kube-apiserver's: a client's own idle time is 90 s.
 	headerTimeout = 32 * time.Second
 	idleTimeout   = 90 * time.Second
 	// streamBuffer is the room for the body of a request of HTTP/2. Nearly all objects are smaller.

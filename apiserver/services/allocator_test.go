@@ -39,7 +39,7 @@ func local(s *corev1.Service) {
 
 func unselected(s *corev1.Service) { s.Spec.Selector = nil }
 
-// nodePorts are those of a Service, in the order of its ports.
+// nodePorts returns the node ports of a Service, in the order of its ports.
 func nodePorts(s *corev1.Service) []int32 {
 	var out []int32
 	for _, p := range s.Spec.Ports {

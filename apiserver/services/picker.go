@@ -22,7 +22,7 @@ type picker struct {
 	service *corev1.Service
 	// choices are those of the request, which keeps them for a second try.
 	choices *choices
-	// ports are those of this Service, old and new.
+	// ports are the node ports of this Service, old and new.
 	ports map[int32]bool
 }
 

@@ -27,7 +27,7 @@ func NewResolver(factory informers.SharedInformerFactory, api *url.URL) (*Resolv
 	return &Resolver{api: api, services: factory.Core().V1().Services().Lister(), slices: slices}, nil
 }
 
-// ResolveEndpoint implements webhook.ServiceResolver and that of the aggregator.
+// ResolveEndpoint implements webhook.ServiceResolver and the aggregator's resolver.
 func (r *Resolver) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
 	if namespace == "default" && name == "kubernetes" && port == 443 {
 		return r.api, nil

@@ -63,8 +63,8 @@ type Objects struct {
 	prefix string
 }
 
-// Objects returns the Objects of a resource, of the type of an example. prefix is that of its keys
-// where it is not the resource's own.
+// Objects returns the Objects of a resource, of the type of an example. prefix is the prefix of its
+// keys where it is not the resource's own.
 func (o *RESTOptions) Objects(resource schema.GroupResource, example runtime.Object, prefix string) (*Objects, error) {
 	config, err := o.factory.NewConfig(resource, example)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 // gates are feature gates.
 type gates map[featuregate.Feature]bool
 
-// conformance is one test of the API machinery's suite for storages. Its name is the suite's; one
+// conformance is a test of the API machinery's suite for storages. Its name is the suite's; a test
 // that is run in several ways has a variant, too.
 type conformance struct {
 	name    string

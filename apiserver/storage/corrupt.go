@@ -103,7 +103,7 @@ func (l *listErrors) add(key string, err error) bool {
 	return true
 }
 
-// asAPIError returns nil when nothing went wrong.
+// asAPIError returns nil without errors.
 func (l *listErrors) asAPIError(resource schema.GroupResource) error {
 	if len(l.corrupt) == 0 {
 		return l.abort

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// place is where in a group of servers the store under test is.
+// place is the place of the store under test in a group of servers.
 type place struct {
 	name string
 	open func(t *testing.T) *raftstore.Store

@@ -55,8 +55,8 @@ type RESTOptionsConfig struct {
 	// ResourcePrefixes are the prefixes of resources that are not stored under their own name. nil
 	// means DefaultResourcePrefixes.
 	ResourcePrefixes map[schema.GroupResource]string
-	// Together lists resources that are one, shown by several groups. Each is stored as the first
-	// of its list.
+	// Together lists resources that are the same objects, served by several groups. Each is stored as
+	// the first of its list.
 	Together [][]schema.GroupResource
 	// Objects has objects as they were decoded; nil makes one of DefaultObjectCache bytes. Several
 	// RESTOptions may share it.
@@ -90,7 +90,7 @@ func DefaultResourcePrefixes() map[schema.GroupResource]string {
 const DefaultObjectCache = 64 << 20
 
 // DefaultUncached are the resources that are written far more than they are read: decoded objects
-// of them would only be in the way of others.
+// of them would only displace others.
 func DefaultUncached() []schema.GroupResource {
 	return []schema.GroupResource{{Resource: "events"}, {Group: "events.k8s.io", Resource: "events"}}
 }

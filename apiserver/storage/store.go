@@ -28,8 +28,8 @@ import (
 // DefaultProgressInterval is how often an idle watch that requested progress gets it.
 const DefaultProgressInterval = 5 * time.Second
 
-// DefaultBookmarkInterval is how often a watch that allows bookmarks gets one, about. It is that of
-// Kubernetes.
+// DefaultBookmarkInterval is how often a watch that allows bookmarks gets one, about. It
+// is Kubernetes'.
 const DefaultBookmarkInterval = time.Minute
 
 // Config has the resource and the dependencies of a Store.
@@ -96,7 +96,7 @@ type Store struct {
 	// nameCorrupt is set while the feature AllowUnsafeMalformedObjectDeletion is on: the error of an
 	// object that cannot be read is of its own type, so that the object can be deleted unread.
 	nameCorrupt bool
-	// custom: the objects are those of a custom resource.
+	// custom is set for objects of a custom resource.
 	custom bool
 
 	estimateSize atomic.Bool

@@ -72,7 +72,7 @@ func (e storedEncoder) Encode(
 	return e.format.Encode(identifier, encode, of.Value, of.Revision)
 }
 
-// storedMatcher selects objects by their stored bytes. That of nil never can.
+// storedMatcher selects objects by their stored bytes. A nil one never can.
 type storedMatcher struct {
 	format *rawlist.Format
 	pred   *storage.SelectionPredicate

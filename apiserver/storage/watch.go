@@ -246,7 +246,7 @@ func (w *watcher) open() (raftstore.Watcher, error) {
 }
 
 // beforeEnd is how long before the end of a request its watch gets a last bookmark. A client that
-// goes on from there gets few events again. It is that of Kubernetes.
+// goes on from there gets few events again. It is Kubernetes'.
 const beforeEnd = 2 * time.Second
 
 // remind requests bookmarks, until the function that it returns is called.
@@ -437,7 +437,7 @@ func (w *watcher) eventsOf(ctx context.Context, batch raftstore.Batch, send func
 // is added, one that no longer does is deleted. The object is nil when there is no event.
 func (w *watcher) translate(ctx context.Context, event *raftstore.Event) (watch.EventType, runtime.Object, error) {
 	item := &event.Item
-	// That of a deletion is the object as it was last, with the revision at which it ceased to be.
+	// A deletion has the object as it was last, with the revision at which it ceased to be.
 	obj, is, err := w.read(ctx, storedItem(item))
 	if event.Kind == raftstore.Deleted {
 		if err != nil {

@@ -80,7 +80,7 @@ func (s *Store) put(
 
 // write commits one operation on a key that must be at a revision, 0 for absent, with its
 // companions. A conflict is not an error: it is returned for the caller to go on from the current
-// value. The key's own precondition is checked first, and that of the guard, if it has a key, last.
+// value. The key's own precondition is checked first, and the guard's, if it has a key, last.
 func (s *Store) write(
 	ctx context.Context, verb string, op raftstore.Op, atRevision uint64, with Companion, guard raftstore.Precondition,
 ) (uint64, *raftstore.ConflictError, error) {

@@ -33,7 +33,7 @@ type Claims struct {
 func (c *Claims) MayRequest(ctx context.Context, namespace string, requests []resourcev1.DeviceRequest) field.ErrorList {
 	for i := range requests {
 		if e := requests[i].Exactly; e != nil && ptr.Deref(e.AdminAccess, false) {
-			// Clients know this path, which is that of versions without "exactly".
+			// Clients expect this path, which is the one of versions without "exactly".
 			return c.adminAccess(ctx, namespace, field.NewPath("spec", "devices", "requests").Index(i).Child("adminAccess"))
 		}
 	}

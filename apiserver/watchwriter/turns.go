@@ -29,7 +29,7 @@ type turns struct {
 	armed   bool // the timer is going to fire
 }
 
-// side is one of the two goroutines that a turn is for.
+// side is one of the two goroutines that take a turn.
 type side uint8
 
 const (
@@ -38,7 +38,7 @@ const (
 	writes      // to the response: the goroutine of the request
 )
 
-// Turn is that of one watch. Its methods are for the goroutine that brings the events.
+// Turn is the turn of one watch. Its methods are for the goroutine that brings the events.
 type Turn struct {
 	turns   *turns
 	granted [writes + 1]chan struct{}

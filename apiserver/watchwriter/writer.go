@@ -130,8 +130,8 @@ func (w *writer) Flush() {
 		w.flusher.Flush()
 		return
 	}
-	// The event that is in the queue is written next, and ends with a flush. After enough bytes
-	// others have their turn, however much there is.
+	// The event that is in the queue is written next, and ends with a flush. After enough bytes the
+	// turn ends, with any number of further events.
 	if !w.writing {
 		if !w.turn.passed() {
 			if runtime.Gosched(); len(w.queue) > 0 && !w.full {

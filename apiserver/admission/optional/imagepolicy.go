@@ -53,7 +53,7 @@ type imagePolicy struct {
 }
 
 const (
-	// auditPrefix is that of the annotations of audit events.
+	// auditPrefix is the prefix of the annotations of audit events.
 	auditPrefix = "imagepolicywebhook.image-policy.k8s.io/"
 	failedOpen  = auditPrefix + "failed-open"
 	// forBackend is a part of the names of annotations that the backend sees.

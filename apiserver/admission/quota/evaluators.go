@@ -15,7 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/quota/v1/generic"
 )
 
-// Evaluators returns those of the kinds that use more than a place in the count, and of those whose
+// Evaluators returns the evaluators of kinds with a usage beside their count, and of kinds whose
 // count has a name of its own. list finds the objects; it may be nil where nothing is summed up.
 // devices may be nil where there are no DeviceClasses.
 func Evaluators(list quotav1.ListerForResourceFunc, devices *Devices, now func() time.Time) []quotav1.Evaluator {
@@ -51,7 +51,7 @@ type evaluator[T any] struct {
 	list     quotav1.ListerForResourceFunc
 	// handles reports whether a request may change the usage.
 	handles func(a admission.Attributes) bool
-	// names returns those of the given names that objects of the kind may use.
+	// names returns the given names that objects of the kind may use.
 	names func([]corev1.ResourceName) []corev1.ResourceName
 	usage func(*T) corev1.ResourceList
 	// scope reports whether an object is in a scope; nil means that none is in any.

@@ -38,7 +38,8 @@ func newPods(list quotav1.ListerForResourceFunc, now func() time.Time) *evaluato
 	}
 }
 
-// handlesPod takes new pods, and those that change their size or whether they end by themselves.
+// handlesPod reports whether a request makes a pod, or changes its resources, or whether it ends
+// by itself.
 func handlesPod(a admission.Attributes) bool {
 	switch a.GetSubresource() {
 	case "":

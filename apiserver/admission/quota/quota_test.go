@@ -249,7 +249,7 @@ func TestConflictLetsNothingPass(t *testing.T) {
 	}
 }
 
-// charge is that of another server. s.mu is held.
+// charge is a charge by another server. s.mu is held.
 func (s *store) charge(name string, r corev1.ResourceName, n int) {
 	q := s.quotas[name].DeepCopy()
 	q.Status.Used = quotav1.Add(q.Status.Used, corev1.ResourceList{r: count(n)})

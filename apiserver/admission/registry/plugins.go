@@ -60,7 +60,7 @@ type Parts struct {
 	Authorizer authorizer.Authorizer
 	// Stopped is closed when the server has answered its last request.
 	Stopped <-chan struct{}
-	// GroupVersions are those of the server's own kinds.
+	// GroupVersions are the group versions of the server's own kinds.
 	GroupVersions []schema.GroupVersion
 
 	// Services resolves the addresses of webhooks that are Services.

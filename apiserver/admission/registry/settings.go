@@ -32,7 +32,7 @@ type Settings struct {
 // Names are the plugins that can be enabled, in their order.
 func Names() []string { return namesOf(func(p *plugin) bool { return p.create != nil }) }
 
-// Defaults are those that run unless they are disabled, in their order.
+// Defaults are the plugins that run unless they are disabled, in their order.
 func Defaults() []string {
 	return namesOf(func(p *plugin) bool { return p.create != nil && p.on })
 }
@@ -122,8 +122,8 @@ defaults: {enforce: %[1]q, audit: %[1]q, warn: %[1]q}
 exemptions: {namespaces: [kube-system]}
 `
 
-// eventRates bound the events of one object to those that a client's own correlator lets through
-// in a burst, and those of a server to a number that its store bears.
+// eventRates bound the events of one object to the burst of a client's own correlator, and those of
+// a server to a number that its store bears.
 const eventRates = `apiVersion: eventratelimit.admission.k8s.io/v1alpha1
 kind: Configuration
 limits:

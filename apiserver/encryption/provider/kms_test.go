@@ -424,7 +424,7 @@ func TestKMSWithEqualIDs(t *testing.T) {
 	other.secret = "another key "
 	c := newCluster(t, "one")
 	a, b := c.start(t, "a", entry("secrets", one.provider("vault"))), c.start(t, "b", entry("secrets", other.provider("vault")))
-	// One file, as both machines have it: the sockets are those of the machines.
+	// One file, as both machines have it: each has its own sockets.
 	b.providers.current.Load().hash = a.providers.current.Load().hash
 	await.NoError(t, "a is healthy", a.healthy)
 	await.NoError(t, "b is healthy", b.healthy)
@@ -521,7 +521,7 @@ func TestReloadOfAPlugin(t *testing.T) {
 	}
 }
 
-// TestKeysThatDiffer: a plugin has another key than that of another server, as while a key is
+// TestKeysThatDiffer: a plugin has another key than another server's plugin, as while a key is
 // exchanged. Nothing is settled before both encrypt with the same one.
 func TestKeysThatDiffer(t *testing.T) {
 	one, two := newPlugin(t).start(t), newPlugin(t).start(t)

@@ -179,7 +179,7 @@ func (g *generation) decrypts(ctx context.Context, label string, stored []byte) 
 	return false
 }
 
-// labels returns a value of each first provider with a right name, by its label.
+// labels returns a value of each first provider with a matching name, by its label.
 func (g *generation) labels(ctx context.Context, right func(name string) bool) (all map[string][]byte, err error) {
 	all = map[string][]byte{}
 	for as, name := range g.first {

@@ -68,7 +68,7 @@ type Providers struct {
 	file    *configfile.File // nil without one
 	current atomic.Pointer[generation]
 	probes  atomic.Pointer[func() map[string][]byte]
-	// ctx ends with Run; it is that of connections to plugins.
+	// ctx ends with Run; connections to plugins use it.
 	ctx context.Context
 	end context.CancelFunc
 }

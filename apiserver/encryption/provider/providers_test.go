@@ -209,7 +209,7 @@ func (s *server) create(t *testing.T, name string) {
 	}
 }
 
-// read returns the error of reading a Secret alone. Its content must be right.
+// read returns the error of reading a Secret alone. Its content must be correct.
 func (s *server) read(t *testing.T, name string) error {
 	t.Helper()
 	var got corev1.Secret
@@ -533,7 +533,7 @@ func TestWritesAreFenced(t *testing.T) {
 	}
 }
 
-// TestReload: a changed file counts after two looks, and a wrong one does not; without the flag no
+// TestReload: a changed file counts after two reads, and a faulty one does not; without the flag no
 // change counts before the next start.
 func TestReload(t *testing.T) {
 	c := newCluster(t, "one")

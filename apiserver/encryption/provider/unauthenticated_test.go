@@ -82,7 +82,7 @@ func values(t *testing.T, c *cluster) (all string) {
 	return all
 }
 
-// TestObjectsOfAESCBC: each form in which the API stores objects is one.
+// TestObjectsOfAESCBC: each form in which the API stores objects is recognized as an object.
 func TestObjectsOfAESCBC(t *testing.T) {
 	inJSON, err := json.Marshal(corev1.Secret{})
 	if err != nil {

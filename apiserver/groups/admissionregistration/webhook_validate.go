@@ -28,7 +28,7 @@ func metadata[T any, P validation.Object[T]](obj, old P) field.ErrorList {
 	return errs
 }
 
-// reviewVersions are those of AdmissionReview that the server speaks.
+// reviewVersions are the versions of AdmissionReview that the server speaks.
 var reviewVersions = []string{"v1", "v1beta1"}
 
 // leniency has the faults that stored webhooks may keep and new ones may not have.

@@ -27,8 +27,8 @@ func Resources() []resource.Resource {
 	}
 }
 
-// templateWarnings are those of a workload whose pods are named after it. An update without a
-// change of the spec is not warned of.
+// templateWarnings are the warnings of a workload whose pods are named after it. An update without
+// a change of the spec is not warned of.
 func templateWarnings[T any, P validation.Object[T]](obj, old P, t *corev1.PodTemplateSpec) []string {
 	switch {
 	case old == nil:

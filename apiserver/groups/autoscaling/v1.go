@@ -134,7 +134,7 @@ func fromV1(in *autoscalingv1.HorizontalPodAutoscaler, out *autoscalingv2.Horizo
 	if target := in.Spec.TargetCPUUtilizationPercentage; target != nil {
 		out.Spec.Metrics = append(out.Spec.Metrics, cpuUtilization(*target))
 	}
-	// Defaults are those of the whole, with the values of the annotations.
+	// Defaults are applied to the whole, with the values of the annotations.
 	defaultTarget(&out.Spec)
 	out.Spec.Behavior = nil
 	if b, ok := read[autoscalingv2.HorizontalPodAutoscalerBehavior](in.Annotations, behaviorAnnotation); ok && b != (autoscalingv2.HorizontalPodAutoscalerBehavior{}) {

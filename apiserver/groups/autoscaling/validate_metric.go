@@ -12,7 +12,7 @@ type metricChecker struct {
 	keepVersions bool // versions of described objects that are invalid are stored already
 }
 
-// source is one member of the union that a metric is.
+// source is one member of a metric's union.
 type source struct {
 	of    autoscalingv2.MetricSourceType
 	name  string // of its field

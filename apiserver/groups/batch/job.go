@@ -151,7 +151,7 @@ func generateSelector(j *batchv1.Job) {
 	}
 }
 
-// generatedLabels are those that the pods of a job carry.
+// generatedLabels are the labels that the pods of a job carry.
 func generatedLabels(j *batchv1.Job) map[string]string {
 	return map[string]string{
 		legacyJobNameLabel:         j.Name,

@@ -150,7 +150,7 @@ func (c *statusChange) checkWayBack() {
 	}
 }
 
-// checkFinished checks that nothing of a finished job is left.
+// checkFinished checks that a finished job has no pods left.
 func (c *statusChange) checkFinished() {
 	if !isFinished(c.job) {
 		return

@@ -111,7 +111,7 @@ func checkRequest(data []byte) error {
 	return r.CheckSignature()
 }
 
-// checkCertificates parses a chain of certificates in PEM. None at all is accepted.
+// checkCertificates parses a chain of certificates in PEM. An empty one is accepted.
 func checkCertificates(data []byte) error {
 	if len(data) == 0 {
 		return nil

@@ -43,8 +43,7 @@ func end(r *certificatesv1.PodCertificateRequest) string {
 	return ""
 }
 
-// validatePodRequestStatus checks a step of a request: it goes from pending to one of its ends,
-// once.
+// validatePodRequestStatus checks a step of a request: it goes from pending to a final state, once.
 func validatePodRequestStatus(r, old *certificatesv1.PodCertificateRequest, now time.Time) field.ErrorList {
 	at := field.NewPath("status")
 	if errs := validateEnds(r.Status.Conditions, at); len(errs) > 0 {

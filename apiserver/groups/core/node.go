@@ -62,8 +62,7 @@ func defaultNode(n *corev1.Node) {
 	if n.Status.Allocatable == nil && n.Status.Capacity != nil {
 		n.Status.Allocatable = n.Status.Capacity.DeepCopy()
 	}
-	// podCIDR is the first of podCIDRs. Where they differ a client that knows only the former is
-	// right.
+	// podCIDR is the first of podCIDRs. Where they differ a client that knows only the former wins.
 	switch spec := &n.Spec; {
 	case spec.PodCIDR == "" && len(spec.PodCIDRs) > 0:
 		spec.PodCIDR = spec.PodCIDRs[0]
@@ -103,7 +102,7 @@ func nodeWarnings(_ context.Context, n, _ *corev1.Node) []string {
 
 func validateNode(_ context.Context, n, old *corev1.Node) field.ErrorList {
 	var errs field.ErrorList
-	// Clients know bad taints by this name.
+	// Clients expect this path in an error of a taint.
 	errs = append(errs, validateTaints(n.Spec.Taints, field.NewPath("metadata", "taints"))...)
 	errs = append(errs, validatePodCIDRs(n.Spec.PodCIDRs, field.NewPath("spec", "podCIDRs"))...)
 	if swap := n.Status.NodeInfo.Swap; swap != nil && swap.Capacity != nil {

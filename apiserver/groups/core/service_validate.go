@@ -346,7 +346,7 @@ func validateLoadBalancer(spec *corev1.ServiceSpec, at *field.Path) field.ErrorL
 	if spec.AllocateLoadBalancerNodePorts != nil && !balancer {
 		errs = append(errs, field.Forbidden(at.Child("allocateLoadBalancerNodePorts"), "may only be used when `type` is 'LoadBalancer'"))
 	}
-	// Clients know bad ranges by this name.
+	// Clients expect this path in an error of a range.
 	ranges := at.Child("LoadBalancerSourceRanges")
 	if len(spec.LoadBalancerSourceRanges) > 0 && !balancer {
 		errs = append(errs, field.Forbidden(ranges, "may only be used when `type` is 'LoadBalancer'"))

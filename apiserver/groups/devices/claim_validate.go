@@ -32,7 +32,7 @@ func requestsOf(c *resourcev1.DeviceClaim) requests {
 	return names
 }
 
-// reference checks that a name is that of a request, or of a request and a subrequest of it.
+// reference checks that a name is the name of a request, or of a request and a subrequest of it.
 func (r requests) reference(name *string, at *field.Path) field.ErrorList {
 	parts := strings.Split(*name, "/")
 	if len(parts) > 2 {

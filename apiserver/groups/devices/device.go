@@ -49,7 +49,7 @@ func validateDevice(d, old *resourcev1.Device, perDeviceNodes bool, at *field.Pa
 	return append(errs, validateBinding(d.BindingConditions, d.BindingFailureConditions, at)...)
 }
 
-// validateCounters checks a named set of counters. Any quantity is good.
+// validateCounters checks a named set of counters. Any quantity is valid.
 func validateCounters(name string, nameAt *field.Path, counters map[string]resourcev1.Counter, most int, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if name == "" {

@@ -29,8 +29,8 @@ func Validate(t *corev1.PodTemplateSpec, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// ValidateForever checks a template at a path for workloads that replace pods that end: their
-// pods always restart and have no deadline. kind is the one of the workload.
+// ValidateForever checks a template at a path for workloads that replace pods that end: their pods
+// always restart and have no deadline. kind is the workload's kind.
 func ValidateForever(t *corev1.PodTemplateSpec, kind string, at *field.Path) field.ErrorList {
 	return append(Validate(t, at), ValidateRestarts(t, kind, at)...)
 }

@@ -114,7 +114,7 @@ type named struct {
 	set  bool
 }
 
-// forbid reports those of the fields that are set.
+// forbid reports the given fields that are set.
 func forbid(at *field.Path, why string, fields ...named) field.ErrorList {
 	var errs field.ErrorList
 	for _, f := range fields {

@@ -226,7 +226,8 @@ func validateProjected(p *corev1.ProjectedVolumeSource, at *field.Path) field.Er
 	return errs
 }
 
-// validateTokenProjection reports a bad path for the volume, and all else for the source.
+// validateTokenProjection reports an invalid path for the volume, and all other faults for
+// the source.
 func validateTokenProjection(s *corev1.ServiceAccountTokenProjection, at, volume *field.Path) field.ErrorList {
 	const (
 		shortest = 10 * 60

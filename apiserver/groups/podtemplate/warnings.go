@@ -26,7 +26,7 @@ func PodWarnings(p *corev1.Pod) []string {
 	return append(nameWarnings(p.Name, advice), warnings(&p.Spec, &p.ObjectMeta, nil)...)
 }
 
-// TemplateWarnings is Warnings of a template and its metadata. name is that of a new workload
+// TemplateWarnings is Warnings of a template and its metadata. name is the name of a new workload
 // whose pods are named after it; empty when it is not new.
 func TemplateWarnings(name string, t *corev1.PodTemplateSpec, above ...string) []string {
 	const advice = "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v"
@@ -75,7 +75,7 @@ func warnings(spec *corev1.PodSpec, meta *metav1.ObjectMeta, at *field.Path) []s
 	return w.out
 }
 
-// path is that of a field of the spec.
+// path is the path of a field of the spec.
 func (w *warner) path(name string, more ...string) *field.Path {
 	return w.at.Child("spec", append([]string{name}, more...)...)
 }

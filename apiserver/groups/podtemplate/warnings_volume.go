@@ -46,7 +46,7 @@ func (w *warner) volumes() {
 	}
 }
 
-// file is one that a volume is filled with, and where it comes from.
+// file is a file in a volume, and its source.
 type file struct{ path, source string }
 
 func (f file) String() string {

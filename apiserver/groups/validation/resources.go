@@ -129,7 +129,7 @@ func requirements(r *corev1.ResourceRequirements, at *field.Path, checkName func
 	return append(errs, hugePagesNeedMore(r, at)...)
 }
 
-// wholePages demands that huge pages come in pages.
+// wholePages demands that huge pages are requested in whole pages.
 func wholePages(name corev1.ResourceName, q resource.Quantity, at *field.Path) field.ErrorList {
 	if !IsHugePages(name) {
 		return nil

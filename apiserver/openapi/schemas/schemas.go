@@ -109,7 +109,7 @@ func Add(definitions map[string]common.OpenAPIDefinition, prefix string, models 
 	return nil
 }
 
-// packageOf returns the name of a model without that of its type.
+// packageOf returns the package part of a model's name.
 func packageOf(model string) string { return model[:max(0, strings.LastIndexByte(model, '.'))] }
 
 // read returns the definitions of a package; none if it is not in the binary.

@@ -133,7 +133,7 @@ func reach(t reflect.Type, found map[string]bool) {
 	}
 }
 
-// Wherever a gated field is, it is refused by its path.
+// In every place, a gated field is refused by its path.
 func TestGatedFieldsAreRefusedByPath(t *testing.T) {
 	found := map[string]bool{}
 	var set func(v reflect.Value, path string, depth int)
