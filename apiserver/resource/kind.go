@@ -105,8 +105,8 @@ type Kind[T any] struct {
 	GarbageCollection rest.GarbageCollectionPolicy
 
 	// BeginCreate and BeginUpdate run before an object is prepared and validated, and may fill it in.
-	// They may return a function, which is called with whether the request goes on to its end. They
-	// run for dry runs as well, which the options show.
+	// They may return a function, which is called with the request's success. They run for dry runs
+	// as well, which the options show.
 	BeginCreate func(ctx context.Context, obj *T, options *metav1.CreateOptions) (func(ctx context.Context, success bool), error)
 	BeginUpdate func(ctx context.Context, obj, old *T, options *metav1.UpdateOptions) (func(ctx context.Context, success bool), error)
 	// AfterCreate, AfterUpdate and AfterDelete run after a write that took place.
