@@ -30,7 +30,7 @@ import (
 	"github.com/barque/barque/apiserver/services"
 )
 
-// mapperReset is how often the kinds of parameters of policies are looked up anew.
+// mapperReset is the interval at which the kinds of parameters of policies are read anew.
 const mapperReset = 30 * time.Second
 
 // newAdmission makes the admission chain: the plugins that the settings choose, and around them two
@@ -122,7 +122,7 @@ func (s *Server) wirePolicies(resources []resource.Resource, sec *security) {
 	})
 }
 
-// resourceOf asks discovery for the resource of a kind.
+// resourceOf returns the resource of a kind, from discovery.
 func (s *Server) resourceOf(kind schema.GroupVersionKind) (schema.GroupVersionResource, error) {
 	gv := kind.GroupVersion()
 	list, err := s.client.Discovery().ServerResourcesForGroupVersion(gv.String())

@@ -101,7 +101,7 @@ func TestAggregation(t *testing.T) {
 	if err := c.ensure(t.Context(), c.client); err != nil {
 		t.Fatal(err)
 	}
-	c.leads.Store(true) // it writes what it finds
+	c.leads.Store(true) // only the leader writes its findings
 	services := aggregatorclient.NewForConfigOrDie(c.ca.client(t, c.host, admin())).ApiregistrationV1().APIServices()
 	available := func(name string, status apiregistrationv1.ConditionStatus) {
 		t.Helper()
@@ -142,7 +142,7 @@ func TestAggregation(t *testing.T) {
 		t.Fatal(err)
 	}
 	available(remote.Name, apiregistrationv1.ConditionTrue)
-	// What is not registered here is not taken away either.
+	// An APIService that is not of this server is not removed either.
 	if err := c.registration.pass(t.Context(), c.client.Discovery().RESTClient()); err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestAggregation(t *testing.T) {
 	if groups := star.Object["groups"].([]any); star.Object["user"] != "admin" || !slices.Contains(groups, any("system:masters")) {
 		t.Errorf("the extension was told of %v in %v", star.Object["user"], groups)
 	}
-	// Headers of the proxy in front of the API stay here, whoever has sent them.
+	// Headers of the proxy in front of the API stay here, from any client.
 	code, body := c.raw(t, "/apis/stars.example.com/v1/stars/polaris", http.Header{"X-My-User": {"mallory"}, "X-My-Group": {"mallory"}, "X-Remote-Extra-A": {"mallory"}, "X-Other": {"other"}})
 	if text := string(body); code != http.StatusOK || strings.Contains(text, "mallory") || !strings.Contains(text, "other") {
 		t.Errorf("the extension has got %d %s", code, text)
@@ -170,12 +170,12 @@ func TestAggregation(t *testing.T) {
 		return nil, strings.Contains(string(body), "lists stars")
 	})
 
-	// The document lacks what each operation must have, over which the library for it panics.
+	// The document lacks a required part of an operation; the library panics over it.
 	if code, body := c.raw(t, "/openapi/v3/apis/stars.example.com/v1", nil); code != http.StatusInternalServerError || !strings.Contains(string(body), "malformed") {
 		t.Errorf("a malformed document: %d %s", code, body)
 	}
 
-	// An extension that is dead is told of at once, and nobody else is.
+	// Requests to a dead extension fail at once, and no other requests do.
 	backend.Close()
 	if _, err := c.dynamic(t).Resource(starsOf).Get(t.Context(), "polaris", metav1.GetOptions{}); !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("of a dead extension: %v", err)
@@ -192,7 +192,8 @@ func TestAggregation(t *testing.T) {
 	})
 }
 
-// A server takes the user from the headers of what another server passes on, and of nothing else.
+// A server takes the user from the headers of requests that another server passes on, and of
+// no others.
 func TestRequestHeaders(t *testing.T) {
 	c := startCluster(t)
 	if err := c.ensure(t.Context(), c.client); err != nil {
@@ -227,7 +228,7 @@ func TestRequestHeaders(t *testing.T) {
 }
 
 // TestTheFrontProxysCA: where it has a CA of its own, the headers of no other certificate name a
-// user, and its own certificates are no client's. Extension API servers are told of that CA, also
+// user, and its own certificates are no client's. Extension API servers are given that CA, also
 // when it is exchanged.
 func TestTheFrontProxysCA(t *testing.T) {
 	own, next := newNamedCA(t, "front proxy"), newNamedCA(t, "next front proxy")
@@ -258,7 +259,7 @@ func TestTheFrontProxysCA(t *testing.T) {
 			ca      *testCA
 			subject pkix.Name
 			headers []string
-			is      string // "" is nobody
+			is      string // "" is no user
 		}{
 			"the front proxy":                            {own, server, user, "mary"},
 			"the next front proxy":                       {next, server, user, "mary"},
@@ -326,7 +327,7 @@ func TestTheFrontProxysCA(t *testing.T) {
 	}
 }
 
-// APIServices follow what is served. Those of users stay as they are.
+// APIServices follow the served groups. Those of users stay as they are.
 func TestRegistration(t *testing.T) {
 	c := startCluster(t)
 	if err := c.ensure(t.Context(), c.client); err != nil {

@@ -26,7 +26,7 @@ import (
 // the CPU time of the test's own process is that of the server.
 const readerVariable = "BARQUE_TEST_READER"
 
-// reading is what such a client reads.
+// reading is a client's measurement of one answer.
 type reading struct {
 	URL           string
 	CA, Cert, Key []byte
@@ -89,7 +89,7 @@ func readAnswers(description string) error {
 // beginning is how long the first byte of an answer has taken.
 type beginning struct{ wait time.Duration }
 
-// readAnswer reads one answer, and tells when its first byte was there.
+// readAnswer reads one answer, and returns when its first byte was there.
 func readAnswer(client *http.Client, url string) (size int64, first beginning, err error) {
 	began := time.Now()
 	request, err := http.NewRequest(http.MethodGet, url, nil)

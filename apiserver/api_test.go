@@ -544,8 +544,8 @@ func testNamespaces(t *testing.T, c *cluster) {
 		}
 		return fmt.Errorf("it is answered with %v", err)
 	})
-	// The namespace controller tells how far it is. That must not end the namespace under what is
-	// still in it.
+	// The namespace controller reports its progress. That must not end the namespace while it
+	// has contents.
 	ns.Status.Conditions = []corev1.NamespaceCondition{{Type: corev1.NamespaceContentRemaining, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
 	must(namespaces.UpdateStatus(ctx, ns, metav1.UpdateOptions{}))(t)
 	ns = must(namespaces.Get(ctx, "doomed", metav1.GetOptions{}))(t)

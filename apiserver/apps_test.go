@@ -17,8 +17,8 @@ import (
 	restclient "k8s.io/client-go/rest"
 )
 
-// testApps drives the kinds that keep pods running, apart from what testScale and testStatus
-// do with deployments.
+// testApps drives the kinds that keep pods running, except for the steps of testScale and
+// testStatus with deployments.
 func testApps(t *testing.T, c *cluster) {
 	t.Run("Discovery", func(t *testing.T) { testAppsDiscovery(t, c) })
 	t.Run("StatefulSet", func(t *testing.T) { testStatefulSet(t, c) })

@@ -16,8 +16,8 @@ import (
 	"github.com/barque/barque/apiserver/audit"
 )
 
-// TestAuditedRequests: with the default policy the log has who wrote and who read Secrets, not
-// their contents, and no other reads.
+// TestAuditedRequests: with the default policy the log has the users that wrote and that read
+// Secrets, not their contents, and no other reads.
 func TestAuditedRequests(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	c := startCluster(t, func(cfg *Config) { cfg.Audit = runAudit(t, audit.NewOptions(), path) })

@@ -10,12 +10,12 @@ import (
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration"
 )
 
-// availability says which findings about extension API servers are written. Every server probes
-// them, and shows what it found among its metrics. Each would also write it into the status of the
-// APIService, over what the others have found, and again whenever its words differ: for ever, in a
-// cluster that is idle. So only the leader writes, and no other words for the same finding.
+// availability decides which findings about extension API servers are written. Every server probes
+// them, and shows its findings among its metrics. Each would also write them into the status of the
+// APIService, over the findings of the others, and again whenever the text differs: for ever, in a
+// cluster that is idle. So only the leader writes, and no other text for the same finding.
 //
-// A finding that is not written is taken back before it is compared with what is stored: such an
+// A finding that is not written is taken back before the comparison with the stored object: such an
 // update changes nothing and gets no revision.
 type availability struct {
 	*admission.Handler
@@ -39,7 +39,7 @@ func (v *availability) Admit(_ context.Context, a admission.Attributes, _ admiss
 	if !ok || !ok2 {
 		return admission.NewForbidden(a, fmt.Errorf("expected APIServices, got %T and %T", a.GetObject(), a.GetOldObject()))
 	}
-	// What this server serves itself every server finds in the same words.
+	// A group of the server itself gets the same text from every server.
 	if was.Spec.Service != nil && (!v.leads() || sameFinding(is, was)) {
 		stored := was.DeepCopy()
 		is.Status, is.ManagedFields = stored.Status, stored.ManagedFields

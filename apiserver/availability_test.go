@@ -61,7 +61,8 @@ func TestFindingsThatAreWritten(t *testing.T) {
 	}
 }
 
-// An idle cluster writes nothing, whatever its servers find out about an extension that is ill.
+// An idle cluster writes nothing, even if its servers have different findings about a
+// faulty extension.
 func TestServersDoNotArgueAboutAnExtension(t *testing.T) {
 	c := startCluster(t)
 	if err := c.ensure(t.Context(), c.client); err != nil {

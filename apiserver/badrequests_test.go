@@ -43,7 +43,7 @@ type badClient struct {
 // some exist.
 type endpoint struct {
 	collection, object string // paths; an object's subresource has no collection
-	absent             string // path of an object that is not there: a delete with a body goes by the body, and may not be a dry run
+	absent             string // path of an object that does not exist: a delete uses its body, and may not be a dry run
 	apiVersion, kind   string
 	verbs              []string
 }
@@ -149,7 +149,7 @@ func (s *badClient) send(t *testing.T, method, path, contentType string, body []
 	return res.StatusCode
 }
 
-// librarys tells the answers apart that say 500 where 400 is meant: k8s.io/apiserver does not
+// librarys reports whether the library answers 500 where 400 is meant: k8s.io/apiserver does not
 // classify the errors of strategic merge patches and of applied objects whose fields have the wrong
 // types. kube-apiserver answers the same. A version that is not reached yet is a time-out, 504, by
 // the protocol.
@@ -165,9 +165,9 @@ func librarys(method, contentType string, code int, answer []byte) bool {
 	return code == http.StatusInternalServerError && method == http.MethodPatch && patch && status.Reason == ""
 }
 
-// sendMeasured is send, with what the request cost in memory. The runtime counts what the whole
-// process allocates, the work of other tests' servers included. That comes and goes, so the least
-// of a few tries is closest to the request's own cost.
+// sendMeasured is send, with the request's cost in memory. The runtime counts all allocations of
+// the process, the work of other tests' servers included. That comes and goes, so the least of a
+// few tries is closest to the request's own cost.
 func (s *badClient) sendMeasured(t *testing.T, method, path, contentType string, body []byte) int {
 	t.Helper()
 	var before, after runtime.MemStats
@@ -185,11 +185,11 @@ func (s *badClient) sendMeasured(t *testing.T, method, path, contentType string,
 	return code
 }
 
-// mostMemory is what a request may make the server allocate in all, released again or not: a body
-// of the largest size, 3 MiB, in all the forms that it takes on its way.
+// mostMemory is the limit of a request's allocations in all, released again or not: a body of the
+// largest size, 3 MiB, in all the forms that it takes on its way.
 const mostMemory = 256 << 20
 
-// nested is text so many times, around what is in the middle.
+// nested is left so many times, the middle, and right as many times.
 func nested(left, right, middle string, times int) string {
 	return strings.Repeat(left, times) + middle + strings.Repeat(right, times)
 }
@@ -201,7 +201,7 @@ type badBody struct {
 	body        func(e endpoint) string
 }
 
-// badBodies are no objects, or bad ones.
+// badBodies are bodies that are no objects, or faulty ones.
 var badBodies = slices.Concat(
 	whole(apiruntime.ContentTypeJSON, "", "{", "null", "[]", `"x"`, "1", "{}", `{"apiVersion":"x/y/z","kind":"?"}`, `{"kind":"Status","apiVersion":"v1"}`,
 		nested(`{"a":`, "}", "1", 20_000), nested("[", "]", "", 200_000), strings.Repeat("[", 1_000_000), "\xff\xfe\x00"+`{"a":1}`, strings.Repeat(" ", 4<<20)),
@@ -239,7 +239,7 @@ func objectsWith(contentType string, all ...string) (out []badBody) {
 	return out
 }
 
-// badLabels is the metadata of an object with so many labels, none of which is one.
+// badLabels is the metadata of an object with so many labels, all of them invalid.
 func badLabels(n int) string {
 	var labels strings.Builder
 	for i := range n {
@@ -368,7 +368,7 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// TestRandomRequests sends random objects of every kind, which are well-formed and make no sense.
+// TestRandomRequests sends random objects of every kind, which are well-formed and have no meaning.
 func TestRandomRequests(t *testing.T) {
 	s, w, times := newBadClient(t), newTrips(t), 20
 	if testing.Short() {
@@ -422,8 +422,8 @@ func TestRandomRequests(t *testing.T) {
 	}
 }
 
-// TestTruncatedRequests ends connections in the middle of requests. The server goes on, and keeps
-// nothing of them.
+// TestTruncatedRequests ends connections in the middle of requests. The server survives, and keeps
+// no memory for them.
 func TestTruncatedRequests(t *testing.T) {
 	s := newBadClient(t)
 	config, err := restclient.TLSConfigFor(s.ca.client(t, s.host, admin()))
@@ -488,7 +488,7 @@ func FuzzRequests(f *testing.F) {
 		if err != nil {
 			values = url.Values{}
 		}
-		values.Del("timeout") // a time-out that the client asks for is no fault
+		values.Del("timeout") // the client's own time-out is no fault
 		for _, streams := range []string{"watch", "follow", "timeoutSeconds"} {
 			values.Del(streams)
 		}

@@ -35,8 +35,8 @@ func (s *Server) checkBootstrap(*http.Request) error {
 }
 
 // withoutRights fails /readyz until RBAC is synced and the cluster is bootstrapped. Load balancers
-// and the leader ask from the first moment on, without credentials or with a node's. Without the
-// roles they would be told that they may not ask.
+// and the leader request it from the first moment on, without credentials or with a node's. Without
+// the roles they would get the error that it is forbidden.
 func (s *Server) withoutRights(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/readyz" || r.URL.RawQuery != "" || !s.unsynced() && s.bootstrapped() {
@@ -48,14 +48,14 @@ func (s *Server) withoutRights(next http.Handler) http.Handler {
 }
 
 // rightsPatience is how long Prepare waits for this server's informers to show roles that it has
-// written. It is for users who take roles away again.
+// written. Without it, users that remove roles again would keep it waiting.
 const rightsPatience = 5 * time.Second
 
-// Prepare returns when the cluster has its default objects and this server's authorizer knows
-// them. Other leader work relies on them and starts then: controllers and the scheduler have no
-// rights but those of their roles. In a bootstrapped cluster it looks at the roles only, and in
-// memory, unless one is missing. That is so when an earlier version has led until now.
-// LeaderRoutine repairs objects that are lost later.
+// Prepare returns when the cluster has its default objects and this server's authorizer knows them.
+// Other leader work relies on them and starts then: controllers and the scheduler have no rights
+// but those of their roles. In a bootstrapped cluster it checks the roles only, and in memory,
+// unless one is missing. That is so when an earlier version has led until now. LeaderRoutine
+// repairs objects that are lost later.
 func (s *Server) Prepare(ctx context.Context, client kubernetes.Interface) error {
 	ready := func() bool { return s.bootstrapped() && s.defaults() }
 	if ready() {
@@ -82,7 +82,7 @@ func (s *Server) Prepare(ctx context.Context, client kubernetes.Interface) error
 	return poll(ctx, ready)
 }
 
-// poll returns when something is done.
+// poll returns when done returns true.
 func poll(ctx context.Context, done func() bool) error {
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()

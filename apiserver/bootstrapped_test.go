@@ -35,8 +35,8 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
-// A client that asks for readiness while a server starts is told that it is not ready, and not that
-// the client may not ask. The roles that allow it are there already, as for a server that joins.
+// A readiness check of a server that starts is answered that it is not ready, and not that it is
+// forbidden. The roles that allow it are there already, as for a server that joins.
 func TestReadinessIsNeverForbidden(t *testing.T) {
 	first := startCluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

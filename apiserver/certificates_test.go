@@ -75,7 +75,7 @@ func testCertificates(t *testing.T, c *cluster) {
 	testPodCertificates(t, c, der)
 }
 
-// testPodCertificates tries who may end a request of a pod.
+// testPodCertificates checks which users may end a request of a pod.
 func testPodCertificates(t *testing.T, c *cluster, der []byte) {
 	ctx := t.Context()
 	requests := c.admin.CertificatesV1().PodCertificateRequests("default")

@@ -34,15 +34,16 @@ import (
 //
 //	aggregator → Barque's own kinds → custom resources → not found
 //
-// Each server hands on what it does not serve. Authentication, authorization, audit, admission and
-// flow control are the same for all of them: they stand once, in front of the aggregator.
+// Each server hands on requests that it does not serve. Authentication, authorization,
+// audit, admission and flow control are the same for all of them: they run once, in front of
+// the aggregator.
 type chain struct {
 	aggregator *aggregatorserver.APIAggregator
 	own        *genericapiserver.GenericAPIServer
 	extensions *extensionsserver.CustomResourceDefinitions
 }
 
-// definitionsKnown says whether this server has listed the definitions of custom resources once.
+// definitionsKnown reports whether this server has listed the definitions of custom resources once.
 func (c *chain) definitionsKnown() bool {
 	return c.extensions.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer().HasSynced()
 }
@@ -92,7 +93,7 @@ func (s *Server) newChain(config *genericapiserver.Config, parts *parts) (*chain
 	return c, nil
 }
 
-// extensionsConfig configures the server of CustomResourceDefinitions and of what they define. Its
+// extensionsConfig configures the server of CustomResourceDefinitions and of custom resources. Its
 // controllers run on every server: they write status that follows from the object alone, and
 // compare the resourceVersion, so that equal writers cannot harm each other.
 func (s *Server) extensionsConfig(config genericapiserver.Config, parts *parts) (*extensionsserver.Config, error) {
@@ -106,8 +107,8 @@ func (s *Server) extensionsConfig(config genericapiserver.Config, parts *parts) 
 		GenericConfig: &genericapiserver.RecommendedConfig{Config: config, SharedInformerFactory: s.informers},
 		ExtraConfig: extensionsserver.ExtraConfig{
 			CRDRESTOptionsGetter: parts.storage.CustomResources(),
-			// A definition is Established at once: a server that has not heard of it asks the store
-			// before it answers 404, see freshDefinitions.
+			// A definition is Established at once: a server whose informer lacks it reads the store before
+			// it answers 404, see freshDefinitions.
 			MasterCount:         1,
 			ServiceResolver:     parts.services,
 			AuthResolverWrapper: webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, config.LoopbackClientConfig, config.TracerProvider),
@@ -115,7 +116,8 @@ func (s *Server) extensionsConfig(config genericapiserver.Config, parts *parts) 
 	}, nil
 }
 
-// aggregatorConfig configures the first server, which knows by APIServices who serves a group.
+// aggregatorConfig configures the first server, which finds the server of a group by
+// its APIServices.
 func (s *Server) aggregatorConfig(config genericapiserver.Config, parts *parts) (*aggregatorserver.Config, error) {
 	options, err := parts.libraryStorage(aggregatorscheme.Scheme, aggregatorscheme.Codecs)
 	if err != nil {

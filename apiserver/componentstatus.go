@@ -20,7 +20,7 @@ import (
 )
 
 // componentStatuses serves componentstatuses: the checks that this server's readiness depends on,
-// each made when it is asked for.
+// each made on request.
 type componentStatuses struct {
 	rest.TableConvertor
 	checks []healthz.HealthChecker

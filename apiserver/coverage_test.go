@@ -15,7 +15,7 @@ import (
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 )
 
-// facts are what discovery tells of a resource or subresource.
+// facts are discovery's facts of a resource or subresource.
 type facts struct {
 	kind                          string // with its group/version where that is another one
 	scope                         string // "namespaced" or "cluster"
@@ -28,8 +28,8 @@ var verbSets = map[string]string{
 	"get,patch,update": "status",
 }
 
-// testCoverage compares discovery with what Kubernetes serves by default. Every kind of client-go's
-// scheme is served, or has a line in not-served.tsv that says why it is not.
+// testCoverage compares discovery with the default resources of Kubernetes. Every kind of
+// client-go's scheme is served, or has a line in not-served.tsv with the reason why it is not.
 func testCoverage(t *testing.T, c *cluster) {
 	upstream, excuses := readUpstream(t), readExcuses(t)
 	client := *c.admin.Discovery().(*discovery.DiscoveryClient)
@@ -40,7 +40,8 @@ func testCoverage(t *testing.T, c *cluster) {
 	}
 }
 
-// compareCoverage tells what is wrong with what is served. Keys are "group/version resource".
+// compareCoverage returns the differences between served and upstream. Keys are
+// "group/version resource".
 func compareCoverage(served, upstream map[string]facts, excuses map[string]string, scheme *runtime.Scheme) []string {
 	var problems []string
 	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
@@ -100,7 +101,7 @@ func kindIn(gv, kind string) string {
 	return gv + " " + kind
 }
 
-// apiKinds returns the kinds of a scheme, without lists and what every group has.
+// apiKinds returns the kinds of a scheme, without lists and the kinds of every group.
 func apiKinds(scheme *runtime.Scheme) []schema.GroupVersionKind {
 	common := reflect.TypeFor[metav1.Status]().PkgPath()
 	var kinds []schema.GroupVersionKind
@@ -113,7 +114,7 @@ func apiKinds(scheme *runtime.Scheme) []schema.GroupVersionKind {
 	return kinds
 }
 
-// readServed asks a server for all resources of its own.
+// readServed returns all resources of a server, from discovery.
 func readServed(t *testing.T, client discovery.DiscoveryInterface) map[string]facts {
 	t.Helper()
 	_, lists, err := client.ServerGroupsAndResources()

@@ -19,8 +19,8 @@ const (
 	tableEnd     = "<!-- end of what is generated -->\n"
 )
 
-// testCoveragePage checks the page on coverage: the table of what is served is that of the server,
-// and the kinds that are stored only are served.
+// testCoveragePage checks the page on coverage: the table of served resources is that of the
+// server, and the kinds that are stored only are served.
 func testCoveragePage(t *testing.T, c *cluster) {
 	served := readServed(t, c.admin.Discovery())
 	page, err := os.ReadFile(coveragePage)
@@ -89,8 +89,8 @@ func replaceTable(page, table string) (string, error) {
 	return before + tableBegin + table + tableEnd + after, nil
 }
 
-// checkStoredOnly tells which names of the table of kinds that are stored only are not served. A
-// row begins with names of resources of one group, which stands first unless it is core.
+// checkStoredOnly returns the names in the table of kinds that are stored only that are not served.
+// A row begins with names of resources of one group, which stands first unless it is core.
 func checkStoredOnly(page string, served map[string]facts) []string {
 	resources := map[string]bool{}
 	groups := map[string]bool{}

@@ -29,10 +29,10 @@ import (
 	"github.com/barque/barque/apiserver/storage"
 )
 
-// hangs bounds what only a hang reaches.
+// hangs bounds waits that only a hang exceeds.
 const hangs = time.Minute
 
-// boats is a definition that uses most of what definitions can say.
+// boats is a definition that uses most features of definitions.
 const boats = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -133,7 +133,7 @@ func (c *cluster) awaitDefinition(t testing.TB, name string, condition apiextens
 	return crd
 }
 
-// await waits until something holds.
+// await waits until holds returns true.
 func await(t testing.TB, what string, holds func(context.Context) (error, bool)) {
 	t.Helper()
 	var last error
@@ -681,7 +681,8 @@ spec: {crew: 4, port: Kiel}
 	}
 }
 
-// When a definition goes, its objects go before it, and come back with no new one of its name.
+// The deletion of a definition deletes its objects first. A new definition of its name does not
+// bring them back.
 func TestCustomResourceDefinitionDeleted(t *testing.T) {
 	c := startCluster(t)
 	if err := c.ensure(t.Context(), c.client); err != nil {

@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// definitionPatience is how long a request waits until this server has heard of its definition.
+	// definitionPatience is how long a request waits until this server's informer has its definition.
 	definitionPatience = 5 * time.Second
 	definitionPoll     = 2 * time.Millisecond
 )
 
-// freshDefinitions stands behind the server of custom resources. That one goes by what its informer
-// has seen, which is a moment behind the store, and would answer 404 for what another server serves
-// already. This one asks the store, and sends the request back when there is a definition.
+// freshDefinitions stands behind the server of custom resources. That one uses its informer, which
+// is a moment behind the store, and would answer 404 for a resource that another server serves
+// already. This one reads the store, and sends the request back when there is a definition.
 type freshDefinitions struct {
 	get    func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error)
 	known  crdlisters.CustomResourceDefinitionLister
@@ -45,13 +45,13 @@ func (f *freshDefinitions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name := info.Resource + "." + info.APIGroup
-	if len(content.IsPathSegmentName(name)) > 0 { // no object has such a name, and no client asks for it
+	if len(content.IsPathSegmentName(name)) > 0 { // no object has such a name, and no client sends it
 		f.next.ServeHTTP(w, r)
 		return
 	}
 	crd, err := f.get(ctx, name)
-	// A definition that this server has heard of by now may have been too late for the server of
-	// custom resources a moment ago: that one is asked again in any case.
+	// A definition that this server's informer has by now may have been too late for the server of
+	// custom resources a moment ago: the request is sent back in any case.
 	if apierrors.IsNotFound(err) || err == nil && !serves(crd, info.APIVersion) {
 		f.next.ServeHTTP(w, r)
 		return
@@ -73,7 +73,7 @@ func serves(crd *apiextensionsv1.CustomResourceDefinition, version string) bool 
 		(apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) || apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.NamesAccepted))
 }
 
-// knows reports whether this server has heard of a definition as it is.
+// knows reports whether this server's informer has a definition as it is.
 func (f *freshDefinitions) knows(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	known, err := f.known.Get(crd.Name)
 	if err != nil {

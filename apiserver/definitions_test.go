@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// A server that has not heard of a definition yet waits for it, instead of answering 404.
+// A server whose informer lacks a definition waits for it, instead of answering 404.
 func TestFreshDefinitions(t *testing.T) {
 	crd := definition(t, boats)
 	crd.ResourceVersion = "7"

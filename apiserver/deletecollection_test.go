@@ -17,7 +17,7 @@ import (
 // together is a backend whose deletions of one kind wait until so many of them have come.
 type together struct {
 	storage.Backend
-	of   string // what their keys contain
+	of   string // a part of their keys
 	want int
 
 	mu   sync.Mutex

@@ -13,8 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// testDevices follows a claim from its creation to the report on its device, and tries who may
-// write which part of it.
+// testDevices follows a claim from its creation to the report on its device, and checks which users
+// may write which part of it.
 func testDevices(t *testing.T, c *cluster) {
 	ctx := t.Context()
 	must(c.admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "devices"}}, metav1.CreateOptions{}))(t)

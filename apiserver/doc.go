@@ -11,12 +11,12 @@
 // The aggregator and the server of custom resources come from libraries; chain.go puts all of them
 // together.
 //
-// Servers share nothing but the store. Whatever must happen once in the cluster (default roles,
-// system namespaces, repair of allocations) is in LeaderRoutine, which the caller runs on the
+// Servers share nothing but the store. Tasks that run once in the cluster (default roles,
+// system namespaces, repair of allocations) are in LeaderRoutine, which the caller runs on the
 // leader only.
 //
 // Invariants: every write that has been answered went through all of the steps above, in-process
-// clients' writes too; a server without a store leader is not ready, and says so.
+// clients' writes too; a server without a store leader is not ready, and gives the reason.
 //
 // It is not for reading flags or files that another room owns: certificates, keys and checks are
 // handed in through Config.

@@ -52,7 +52,7 @@ func (s *Server) withDocuments(next http.Handler) http.Handler {
 	})
 }
 
-// extensions lists the extension API servers that can be asked for their documents.
+// extensions lists the extension API servers that can serve their documents.
 func (s *Server) extensions(p *parts) func() []openapi.Extension {
 	services := s.chain.aggregator.APIRegistrationInformers.Apiregistration().V1().APIServices().Lister()
 	return func() []openapi.Extension {
@@ -74,7 +74,8 @@ func (s *Server) extensions(p *parts) func() []openapi.Extension {
 	}
 }
 
-// askExtension asks an extension API server for a document, as the aggregator of upstream does.
+// askExtension requests a document from an extension API server, as the aggregator of
+// upstream does.
 func (s *Server) askExtension(
 	ctx context.Context, p *parts, a *apiregistrationv1.APIService, path string, header http.Header,
 ) (*http.Response, error) {

@@ -34,8 +34,8 @@ func (k *oneKey) Key(_ context.Context, id string) ([]byte, error) {
 	return bytes.Repeat([]byte{1}, 32), nil
 }
 
-// TestEncryptedWhereItIs: whatever resource can be named, its objects are found where the server
-// stores them: its own, those of the libraries, and custom ones.
+// TestEncryptedWhereItIs: for every resource that can be named, its objects are found where the
+// server stores them: its own, those of the libraries, and custom ones.
 func TestEncryptedWhereItIs(t *testing.T) {
 	const guard = "/barque/data-keys"
 	keys := new(oneKey)
@@ -127,8 +127,8 @@ func TestEncryptedWhereItIs(t *testing.T) {
 	}
 }
 
-// TestLostObject: an object that nobody can decrypt is deleted by the option for it alone, and one
-// whose key this server lacks is not.
+// TestLostObject: only the option for it deletes an object that no server can decrypt, and it does
+// not delete one whose key only this server lacks.
 func TestLostObject(t *testing.T) {
 	keys := new(oneKey)
 	keys.now.Store(&encryption.Epoch{Resources: []string{"secrets"}, Writes: "one"})

@@ -23,9 +23,9 @@ const ProxyClientName = "barque:front-proxy"
 
 const extensionAuthentication = "extension-apiserver-authentication"
 
-// ensureExtensionAuthentication tells extension API servers how to know who asks: by the authority
-// of the cluster's client certificates, and by the headers of requests that a server has let
-// through. The authority of the latter signs nothing else.
+// ensureExtensionAuthentication publishes how extension API servers authenticate users: by the CA
+// of the cluster's client certificates, and by the headers of requests that a server has passed on.
+// The CA of the latter signs nothing else.
 func (s *Server) ensureExtensionAuthentication(ctx context.Context, client kubernetes.Interface) error {
 	ca, err := s.cfg.ClientCA()
 	if err != nil {
@@ -72,8 +72,7 @@ func (s *Server) ensureExtensionAuthentication(ctx context.Context, client kuber
 	return err
 }
 
-// proxyTold are the authorities of which this server has told extension API servers, and since
-// when.
+// proxyTold are the CAs that this server has published for extension API servers, and since when.
 type proxyTold struct {
 	proxyCA string
 	since   time.Time
@@ -86,8 +85,8 @@ const extensionsRead = 10 * time.Second
 // ErrNotTold is returned by ToldExtensions until extension API servers know the authorities.
 var ErrNotTold = errors.New("extension API servers are not told of them yet, by the ConfigMap kube-system/" + extensionAuthentication)
 
-// ToldExtensions returns nil once this server, as the leader, has told extension API servers of
-// these authorities of ProxyClient, in PEM, and they have had time to read that.
+// ToldExtensions returns nil once this server, as the leader, has published these CAs of
+// ProxyClient, in PEM, and extension API servers have had time to read them.
 func (s *Server) ToldExtensions(proxyCA []byte) error {
 	return s.told.Load().check(proxyCA, s.cfg.Now())
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/barque/barque/internal/clusterusers"
 )
 
-// answerTo asks for a path, as the user of a configuration.
+// answerTo requests a path, as the user of a configuration.
 func answerTo(ctx context.Context, config *restclient.Config, path string) (*http.Response, error) {
 	client, err := restclient.HTTPClientFor(config)
 	if err != nil {
@@ -44,13 +44,13 @@ func answerTo(ctx context.Context, config *restclient.Config, path string) (*htt
 	return res, err
 }
 
-// schemaOf tells by which FlowSchema a request was answered.
+// schemaOf returns the FlowSchema of an answered request.
 func schemaOf(r *http.Response) string {
 	return r.Header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)
 }
 
-// TestFairness: requests have the places that upstream gives them, and who takes all of a place
-// keeps nobody else from theirs.
+// TestFairness: requests have the levels of upstream, and a client that takes all places of a level
+// keeps no other level from its own.
 func TestFairness(t *testing.T) {
 	entered, release := make(chan struct{}, 1), make(chan struct{})
 	flood, drain := make(chan struct{}, 40), make(chan struct{})
@@ -141,7 +141,7 @@ func testPlaces(t *testing.T, c *cluster) {
 	}
 }
 
-// newest tells the versions of all schemas and levels.
+// newest returns the versions of all schemas and levels.
 func (c *cluster) newest(t *testing.T) map[string]string {
 	t.Helper()
 	versions := map[string]string{}
@@ -154,7 +154,7 @@ func (c *cluster) newest(t *testing.T) map[string]string {
 	return versions
 }
 
-// testFlood: users who take all places of their level, and all that it may borrow, leave the
+// testFlood: users that take all places of their level, and all that it may borrow, leave the
 // controllers and the scheduler theirs.
 func testFlood(t *testing.T, c *cluster, entered <-chan struct{}, release chan<- struct{}) {
 	let := sync.OnceFunc(func() { close(release) })
@@ -162,7 +162,7 @@ func testFlood(t *testing.T, c *cluster, entered <-chan struct{}, release chan<-
 	defer wg.Wait()
 	defer let()
 	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel() // who waits in a queue leaves it
+	defer cancel() // a request that waits in a queue leaves it
 	for i := range 40 {
 		flood := c.ca.client(t, c.host, pkix.Name{CommonName: fmt.Sprintf("user%d", i)})
 		wg.Go(func() { _, _ = answerTo(ctx, flood, "/openapi/flood") }) // the flood's answers are of no interest

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// scalarTypes are the types that are written as one scalar, whatever their value.
+// scalarTypes are the types that are written as one scalar, with any value.
 var scalarTypes = map[reflect.Type]schema.Scalar{
 	reflect.TypeFor[metav1.Time]():       schema.String,
 	reflect.TypeFor[metav1.MicroTime]():  schema.String,
@@ -21,11 +21,11 @@ var scalarTypes = map[reflect.Type]schema.Scalar{
 // fits reports whether objects of a Go type need no check against their type in a merge schema:
 // their fields are all declared, and of the right kind. Two things depend on values:
 //
-//   - Raw JSON may be none, and an IntOrString of a third type: walking over them panics. Nothing
-//     with these fits, except managed fields: the live object's are not looked into, since the new
+//   - Raw JSON may be none, and an IntOrString of a third type: walking over them panics. No type
+//     with these fits, except in managed fields: the live object's are not walked, since the new
 //     object has none. So pods and services are checked.
-//   - An element of a list may lack one of its keys. Comparing finds that, too, but not in what is
-//     atomic. So a list in an atomic part fits if its elements always have their keys.
+//   - An element of a list may lack one of its keys. Comparing finds that, too, but not in an
+//     atomic part. So a list in an atomic part fits if its elements always have their keys.
 func fits(s *schema.Schema, name string, t reflect.Type) bool {
 	f := fitting{schema: s, seen: map[fittingPair]bool{}}
 	return f.fits(schema.TypeRef{NamedType: &name}, t, false)
@@ -49,7 +49,7 @@ func (f *fitting) fits(ref schema.TypeRef, t reflect.Type, atomic bool) bool {
 	if ref.NamedType != nil {
 		pair := fittingPair{*ref.NamedType, t, atomic}
 		if f.seen[pair] {
-			return true // what does not fit is found where it was seen first
+			return true // a misfit is found at the first visit
 		}
 		f.seen[pair] = true
 	}
@@ -93,7 +93,7 @@ func (f *fitting) fitsList(atom schema.Atom, t reflect.Type, atomic bool) bool {
 		return false
 	}
 	if t.Elem() == reflect.TypeFor[metav1.ManagedFieldsEntry]() {
-		return atom.List.ElementRelationship == schema.Atomic // so that it is not looked into
+		return atom.List.ElementRelationship == schema.Atomic // so that its elements are not walked
 	}
 	if atom.List.ElementRelationship == schema.Associative {
 		if keys := atom.List.Keys; len(keys) > 0 && atomic && !alwaysHas(t.Elem(), keys) {
@@ -105,7 +105,7 @@ func (f *fitting) fitsList(atom schema.Atom, t reflect.Type, atomic bool) bool {
 	return f.fits(atom.List.ElementType, t.Elem(), atomic || atom.List.ElementRelationship == schema.Atomic)
 }
 
-// alwaysHas reports whether elements of a list have all their keys, whatever their value.
+// alwaysHas reports whether elements of a list have all their keys, with any value.
 func alwaysHas(element reflect.Type, keys []string) bool {
 	if element.Kind() != reflect.Struct {
 		return false

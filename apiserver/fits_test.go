@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/randfill"
 )
 
-// managed runs what a create or an update does with managed fields, and returns them.
+// managed updates managed fields as a create or an update does, and returns them.
 func managed(t *testing.T, types managedfields.TypeConverter, kind schema.GroupVersionKind, live, obj runtime.Object) []metav1.ManagedFieldsEntry {
 	t.Helper()
 	manager := must(managedfields.NewDefaultFieldManager(types, runtime.UnsafeObjectConvertor(scheme.Scheme), scheme.Scheme, scheme.Scheme,
@@ -83,7 +83,7 @@ func TestUncheckedObjectsHaveUpstreamsManagedFields(t *testing.T) {
 	}
 }
 
-// TestFits: what walking cannot panic at, and what comparing checks, fits.
+// TestFits: types at which walking cannot panic, and which comparing checks, fit.
 func TestFits(t *testing.T) {
 	types := must(newFieldTypes(scheme.Scheme))(t)
 	for kind, want := range map[string]bool{

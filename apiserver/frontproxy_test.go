@@ -41,7 +41,8 @@ func withFrontProxyOf(t *testing.T, path string) func(*Config) {
 	})
 }
 
-// showing returns a client that shows a certificate, whichever the server asks for, and headers.
+// showing returns a client that shows a certificate, independent of the server's request for one,
+// and headers.
 func (c *cluster) showing(t *testing.T, cert *tls.Certificate, headers ...string) kubernetes.Interface {
 	t.Helper()
 	return c.over(t, &tls.Config{GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }}, headers...)
@@ -75,7 +76,7 @@ func TestFrontProxy(t *testing.T) {
 		ca      *testCA
 		subject pkix.Name
 		headers []string
-		is      string // "" is nobody
+		is      string // "" is no user
 	}{
 		"the proxy":                                  {proxies, auth, user, "ann"},
 		"the proxy, with headers of its own":         {proxies, auth, dev, "ann"},
@@ -121,7 +122,7 @@ func TestFrontProxy(t *testing.T) {
 		t.Errorf("with a client that chooses: %+v, %v", who, err)
 	}
 
-	// Extension API servers believe headers from whom the ConfigMap names: servers alone.
+	// Extension API servers accept headers from the names in the ConfigMap: servers alone.
 	var published *corev1.ConfigMap
 	await(t, "the leader publishes", func(ctx context.Context) (err error, ok bool) {
 		published, err = c.admin.CoreV1().ConfigMaps("kube-system").Get(ctx, extensionAuthentication, metav1.GetOptions{})

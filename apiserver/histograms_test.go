@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// Clients that ask for the protobuf form of metrics get native histograms beside the classic ones.
+// Clients that request the protobuf form of metrics get native histograms beside the classic ones.
 func TestNativeHistograms(t *testing.T) {
 	c := startCluster(t)
 	const form = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"

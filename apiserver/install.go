@@ -22,9 +22,9 @@ import (
 	"github.com/barque/barque/apiserver/resource"
 )
 
-// installer puts built storages into the generic server. It does what InstallAPIGroups of the
-// generic server does, except that types for server-side apply come from client-go's schema: the
-// OpenAPI documents then need not be built before somebody asks for them.
+// installer puts built storages into the generic server. It is InstallAPIGroups of the generic
+// server, except that types for server-side apply come from client-go's schema: the OpenAPI
+// documents are then built at the first request for them.
 type installer struct {
 	server *genericapiserver.GenericAPIServer
 	config *genericapiserver.Config

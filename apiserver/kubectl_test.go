@@ -141,7 +141,7 @@ spec:
 		{"", "delete cm settings", []string{`configmap "settings" deleted`}},
 	} {
 		out, err := run(step.stdin, strings.Fields(step.args)...)
-		// diff tells by its exit code that there are differences.
+		// diff exits with 1 if there are differences.
 		if err != nil && !strings.HasPrefix(step.args, "diff") && step.want != nil {
 			t.Errorf("kubectl %s: %v\n%s", step.args, err, out)
 		}

@@ -8,10 +8,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// quietLeavers gives each request a logger that says at V(4) what goes wrong after the client has
-// left. The API machinery logs that as an error: an answer that cannot be written, a watch that
-// ends, a request that is given up. Clients leave all the time. A request that took longer than it
-// may is an error still.
+// quietLeavers gives each request a logger that logs at V(4) the errors after the client has left.
+// The API machinery logs them as errors: an answer that cannot be written, a watch that ends, a
+// request that is given up. Clients leave all the time. A request that exceeded its time limit is
+// an error still.
 func quietLeavers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		logger := klog.FromContext(r.Context())
@@ -26,7 +26,7 @@ type leaversAsDetails struct {
 	request context.Context // ends when the client leaves
 }
 
-// leaverDetail is the verbosity of what is said of clients that left.
+// leaverDetail is the verbosity of lines about clients that left.
 const leaverDetail = 4
 
 // Error implements klog.LogSink.

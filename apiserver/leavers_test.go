@@ -15,8 +15,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// What goes wrong because a client has left is a detail; what goes wrong before, or because time
-// was up, is an error.
+// An error because a client has left is a detail; an earlier one, or one of a time-out, is
+// an error.
 func TestLeaversAreDetails(t *testing.T) {
 	for name, c := range map[string]struct {
 		request func(context.Context) (context.Context, context.CancelFunc)

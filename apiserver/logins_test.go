@@ -90,7 +90,7 @@ func whoAmI(t *testing.T, client kubernetes.Interface) (authenticationv1.UserInf
 	return review.Status.UserInfo, nil
 }
 
-// TestLogin: a user of an issuer is who the claims say, and has the rights of the groups. Tokens of
+// TestLogin: a user of an issuer has the name of its claims and the rights of its groups. Tokens of
 // the cluster, certificates and TokenReviews work beside it.
 func TestLogin(t *testing.T) {
 	issuer := logintest.NewIssuer(t)
@@ -136,7 +136,7 @@ func TestLogin(t *testing.T) {
 }
 
 // TestIllWebhooksLockNobodyOut: with webhooks of logins and of authorization that hang, die or lie,
-// nodes and administrators work as before, and nobody becomes more than they are.
+// nodes and administrators work as before, and no user gets more rights.
 func TestIllWebhooksLockNobodyOut(t *testing.T) {
 	liar := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review struct {

@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// newKubelet runs a kubelet that echoes what it is asked for, and tells its port and how a server
-// comes to trust it.
+// newKubelet runs a kubelet that echoes its requests. It returns its port and a function that makes
+// a server trust it.
 func newKubelet(t *testing.T) (port int32, trust func(*Config)) {
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, "%s %s", r.URL.Path, r.URL.Query().Encode())

@@ -83,7 +83,7 @@ func (l *loopback) token(name string, groups []string) string {
 	return token
 }
 
-// users are those of the tokens.
+// users returns the users of the tokens.
 func (l *loopback) users() (all []user.Info) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -16,7 +16,8 @@ import (
 	restclient "k8s.io/client-go/rest"
 )
 
-// TestInProcessIsAsOverTLS: a client in the process gets what a client with a connection gets.
+// TestInProcessIsAsOverTLS: a client in the process gets the same responses as a client with
+// a connection.
 func TestInProcessIsAsOverTLS(t *testing.T) {
 	c := startCluster(t)
 	must(0, c.ensure(t.Context(), c.client))(t)

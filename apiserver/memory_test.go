@@ -31,7 +31,7 @@ func TestCachesAge(t *testing.T) {
 	})
 }
 
-// TestInformersKeepLess: without managedFields, and with one copy of what pods have in common.
+// TestInformersKeepLess: without managedFields, and with one copy of the common parts of pods.
 func TestInformersKeepLess(t *testing.T) {
 	transform := slim(podparts.New(podParts))
 	pod := func(name string) *corev1.Pod {

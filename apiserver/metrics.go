@@ -22,8 +22,8 @@ import (
 	"github.com/barque/barque/apiserver/resourcemetrics"
 )
 
-// metricsVersion is served without an APIService of its own. Whoever brings another server of
-// metrics registers v1beta1.metrics.k8s.io; Helm refuses to, if it is there already. While it is
+// metricsVersion is served without an APIService of its own. The operator of another metrics server
+// registers v1beta1.metrics.k8s.io; Helm refuses to, if it is there already. While it is
 // registered, the aggregator sends requests there, and nothing comes here. When it goes, requests
 // arrive here again.
 var metricsVersion = metricsv1beta1.SchemeGroupVersion
@@ -53,7 +53,7 @@ func (s *Server) newMetrics() ([]resource.Resource, error) {
 }
 
 // groupList answers /apis for clients that do not know aggregated discovery. The aggregator's own
-// list has what APIServices register, and nothing else.
+// list has the groups of APIServices, and nothing else.
 type groupList struct {
 	registered apiservicelisters.APIServiceLister
 	// unregistered groups are listed last, while no APIService has their names.

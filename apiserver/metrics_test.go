@@ -41,7 +41,7 @@ func measuringKubelet(t *testing.T) (port int32, trust func(*Config)) {
 	}
 }
 
-// otherMetrics is another server of metrics.k8s.io, which knows of one node.
+// otherMetrics is another server of metrics.k8s.io, which has the metrics of one node.
 func otherMetrics(t *testing.T) (port int32) {
 	t.Helper()
 	reply := func(w http.ResponseWriter, o any) {
@@ -65,8 +65,7 @@ func otherMetrics(t *testing.T) (port int32) {
 	return int32(s.Listener.Addr().(*net.TCPAddr).Port)
 }
 
-// Metrics are served at once, until somebody registers another server of them, and after that
-// again.
+// Metrics are served at once, until another metrics server is registered, and after that again.
 func TestMetrics(t *testing.T) {
 	ca := newCA(t)
 	port, trust := measuringKubelet(t)
@@ -145,7 +144,7 @@ func TestMetrics(t *testing.T) {
 		got, err := names(ctx)
 		return err, slices.Equal(got, []string{"theirs"})
 	})
-	// What registers the cluster's own groups leaves it alone.
+	// The registration of the cluster's own groups leaves it alone.
 	if err := c.registration.pass(ctx, c.client.Discovery().RESTClient()); err != nil {
 		t.Fatal(err)
 	}

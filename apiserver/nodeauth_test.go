@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// TestAKubeletActsOnABindingAtOnce: what a pod refers to is its kubelet's to use from the moment of
-// the binding, however far behind the authorizer's informer is.
+// TestAKubeletActsOnABindingAtOnce: a kubelet may use the objects that a pod refers to from the
+// moment of the binding, however far behind the authorizer's informer is.
 func TestAKubeletActsOnABindingAtOnce(t *testing.T) {
 	c, ctx := startCluster(t), t.Context()
 	must(0, c.ensure(ctx, c.client))(t)

@@ -26,7 +26,7 @@ import (
 	"github.com/barque/barque/apiserver/nodeleases"
 )
 
-// signs are what a test says of nodes' lives.
+// signs are a test's times of nodes' last signs of life.
 type signs struct {
 	mu   sync.Mutex
 	seen map[string]time.Time
@@ -45,7 +45,7 @@ func (s *signs) set(node string, at time.Time) {
 	s.seen[node] = at
 }
 
-// nodeLeases is a cluster with n nodes of which all but the last were heard.
+// nodeLeases is a cluster with n nodes. Gossip has signs of life of all but the last.
 type nodeLeases struct {
 	*cluster
 	t      *testing.T
@@ -129,7 +129,7 @@ func TestNodeLease(t *testing.T) {
 		t.Errorf("listed: %v at %s", names(list), list.ResourceVersion)
 	}
 
-	// What the kubelet itself has said counts, too, if it is newer, and not in the future.
+	// The kubelet's own report counts, too, if it is newer, and not in the future.
 	for said, want := range map[time.Time]time.Time{
 		heardAt.Add(time.Minute):           heardAt.Add(time.Minute).Truncate(10 * time.Second),
 		heardAt.Add(-time.Minute):          heardAt.Truncate(10 * time.Second),
@@ -148,8 +148,8 @@ func TestNodeLease(t *testing.T) {
 	}
 }
 
-// Writes of members' leases are refused with the reason, whatever their form; other namespaces are
-// as ever.
+// Writes of members' leases are refused with the reason, in every form; writes in other
+// namespaces succeed.
 func TestNodeLeasesCannotBeWritten(t *testing.T) {
 	c := startNodeLeases(t, 2)
 	ctx, ours := t.Context(), c.leases(corev1.NamespaceNodeLease)
@@ -188,7 +188,7 @@ func TestNodeLeasesCannotBeWritten(t *testing.T) {
 	must(0, other.Delete(ctx, "elect", metav1.DeleteOptions{}))(t)
 }
 
-// Over all namespaces both kinds are listed, whatever the size of the pages, and selected by the
+// Over all namespaces both kinds are listed, with pages of any size, and selected by the
 // same rules.
 func TestLeasesOfAllNamespaces(t *testing.T) {
 	c := startNodeLeases(t, 5)
@@ -236,8 +236,8 @@ func TestLeasesOfAllNamespaces(t *testing.T) {
 	}
 }
 
-// follow returns what a watch tells, one by one. A server may end the watch of who is slow to read;
-// one that began at a revision is taken up where it ended.
+// follow returns the events of a watch, one by one. A server may end the watch of a slow client;
+// one that began at a revision is resumed where it ended.
 func (c *nodeLeases) follow(namespace string, o metav1.ListOptions) (next func() (watch.EventType, *coordinationv1.Lease)) {
 	c.t.Helper()
 	ctx, stop := context.WithCancel(c.t.Context())
@@ -291,8 +291,8 @@ func TestWatchingNodeLeases(t *testing.T) {
 				must(c.leases("default").Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "elect"}}, metav1.CreateOptions{}))(t)
 				c.want(next, watch.Added, "elect")
 			}
-			// A change of the node is none of its lease; a renewal is told at the next full ten
-			// seconds.
+			// A change of the node does not change its lease; a renewal is sent at the next full
+			// ten seconds.
 			node := must(c.admin.CoreV1().Nodes().Get(t.Context(), "n2", metav1.GetOptions{}))(t)
 			node.Labels["a"] = "b"
 			must(c.admin.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}))(t)
@@ -322,7 +322,7 @@ func TestWatchingNodeLeases(t *testing.T) {
 	}
 }
 
-// A watch that begins without a revision begins with what there is, and goes on.
+// A watch that begins without a revision begins with the existing leases, and goes on.
 func TestWatchingLeasesFromAnywhere(t *testing.T) {
 	c := startNodeLeases(t, 1)
 	for _, namespace := range []string{corev1.NamespaceNodeLease, ""} {
@@ -340,8 +340,8 @@ func TestWatchingLeasesFromAnywhere(t *testing.T) {
 	}
 }
 
-// Who has seen the revision of a stored lease has been told of every node that went before it: a
-// watch is taken up there.
+// A client that has seen the revision of a stored lease has seen every earlier event of nodes: a
+// watch is resumed there.
 func TestWatchingLeasesInOrder(t *testing.T) {
 	c := startNodeLeases(t, 1)
 	ctx := t.Context()
@@ -507,8 +507,8 @@ func TestForeignNodeLease(t *testing.T) {
 	}
 }
 
-// A lease that somebody wrote before a member came is hidden while that is there, and cannot be
-// used to speak for it.
+// A lease that was written before a member came is hidden while the member is there, and cannot
+// stand for it.
 func TestMembersLeaseHidesAStoredOne(t *testing.T) {
 	c := startNodeLeases(t, 1)
 	ctx, leases := t.Context(), c.leases(corev1.NamespaceNodeLease)
@@ -559,7 +559,7 @@ func TestMembersLeaseHidesAStoredOne(t *testing.T) {
 	}
 }
 
-// told is what a client knows from a list and a watch: the UID of each lease and, of stored ones,
+// told is a client's state from a list and a watch: the UID of each lease and, of stored ones,
 // the version.
 type told map[string]string
 
@@ -583,8 +583,8 @@ func toldOf(list *coordinationv1.LeaseList) told {
 	return k
 }
 
-// Whatever happens to members, foreign nodes and leases: a list and the watch from its revision
-// give the newest list, and so does a watch that is taken up at any event.
+// With any changes of members, foreign nodes and leases, a list and the watch from its revision
+// give the newest list, and so does a watch that is resumed at any event.
 func TestListAndWatchOfAllLeases(t *testing.T) {
 	seeds := uint64(4)
 	if testing.Short() {
@@ -635,7 +635,7 @@ func TestListAndWatchOfAllLeases(t *testing.T) {
 	}
 }
 
-// leaseHistory does one random thing to one of a few names. It may fail: the name may be there, or
+// leaseHistory makes one random write to one of a few names. It may fail: the name may exist, or
 // not, or be a member's.
 func (c *nodeLeases) leaseHistory(rnd *rand.Rand) {
 	ctx, name := c.t.Context(), fmt.Sprint("x", rnd.IntN(4))

@@ -20,9 +20,9 @@ import (
 	"github.com/barque/barque/apiserver/extra"
 )
 
-// TestNobodyBecomesAController: of the ways to the identity of a controller, none is open but to
-// administrators: neither both kinds of impersonation, nor a request for a certificate, nor a
-// certificate that is there already. Other accounts of kube-system are as in Kubernetes.
+// TestNobodyBecomesAController: only administrators can take the identity of a controller. Both
+// kinds of impersonation, a request for a certificate, and an existing certificate are refused to
+// others. Other accounts of kube-system are as in Kubernetes.
 func TestNobodyBecomesAController(t *testing.T) {
 	c := startCluster(t).lead(t)
 	ctx := t.Context()
@@ -79,8 +79,9 @@ func TestNobodyBecomesAController(t *testing.T) {
 	}
 }
 
-// TestNobodyBecomesAnAdministrator: whoever has all rights of RBAC may act as system:masters, as in
-// Kubernetes. That opens no path that is for administrators, and gives no certificate of theirs.
+// TestNobodyBecomesAnAdministrator: a user with all rights of RBAC may impersonate
+// system:masters, as in Kubernetes. That opens no path that is for administrators, and gives no
+// certificate of theirs.
 func TestNobodyBecomesAnAdministrator(t *testing.T) {
 	const path = "/barque/v1/anything"
 	c := startCluster(t, func(cfg *Config) {

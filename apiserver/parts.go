@@ -20,10 +20,10 @@ import (
 	"github.com/barque/barque/apiserver/storage"
 )
 
-// rawListCache bounds, in bytes, what is remembered of objects for lists.
+// rawListCache bounds, in bytes, the cache of objects for lists.
 const rawListCache = 32 << 20
 
-// parts are what a generic server is put together from.
+// parts are the shared parts of a generic server.
 type parts struct {
 	resources []resource.Resource
 	scheme    *runtime.Scheme
@@ -88,7 +88,7 @@ func (s *Server) newParts(sec *security) (*parts, error) {
 	return p, err
 }
 
-// installPaths adds what is not a resource.
+// installPaths adds the paths that are not resources.
 func (s *Server) installPaths(sec *security, p *parts) {
 	mux := s.chain.own.Handler.NonGoRestfulMux
 	mux.Handle(authn.ConfigurationPath, sec.issuer.ServeConfiguration(func() string {

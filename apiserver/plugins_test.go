@@ -82,7 +82,7 @@ func testQuota(t *testing.T, c *cluster) {
 	}
 }
 
-// testDefaults looks at what the plugins that are on by default do to objects.
+// testDefaults checks the effects of the default plugins on objects.
 func testDefaults(t *testing.T, c *cluster) {
 	ctx := t.Context()
 	newNamespace(t, c, "defaults")

@@ -95,8 +95,8 @@ func testPods(t *testing.T, c *cluster) {
 	}
 }
 
-// testBudget runs the pod and gives it a budget, which refuses its eviction until it has been
-// looked at and lets one pod go.
+// testBudget runs the pod and gives it a budget, which refuses its eviction until its status is
+// computed and allows one disruption.
 func testBudget(t *testing.T, c *cluster) {
 	ctx, pods, budgets := t.Context(), c.admin.CoreV1().Pods("pods"), c.admin.PolicyV1().PodDisruptionBudgets("pods")
 	running := must(pods.Get(ctx, "p", metav1.GetOptions{}))(t)
@@ -106,7 +106,7 @@ func testBudget(t *testing.T, c *cluster) {
 	one := intstr.FromInt32(1)
 	budget := must(budgets.Create(ctx, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "b"},
 		Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &one, Selector: &metav1.LabelSelector{}}}, metav1.CreateOptions{}))(t)
-	// EvictV1 would do as it is told, and come again every ten seconds.
+	// EvictV1 would obey Retry-After, and come again every ten seconds.
 	evict := c.admin.CoreV1().RESTClient().Post().MaxRetries(0).Namespace("pods").Resource("pods").Name("p").SubResource("eviction")
 	if err := evict.Body(&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "p"}}).Do(ctx).Error(); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("eviction with a budget that nobody has looked at: %v", err)
@@ -126,7 +126,7 @@ func testBudget(t *testing.T, c *cluster) {
 	}
 }
 
-// testKubelet tries what kubelets may and may not do to a pod on node-1.
+// testKubelet checks which writes of kubelets to a pod on node-1 are allowed.
 func testKubelet(t *testing.T, c *cluster, pod *corev1.Pod) {
 	ctx := t.Context()
 	kubelet := func(node string) kubernetes.Interface {
@@ -171,7 +171,7 @@ func testKubelet(t *testing.T, c *cluster, pod *corev1.Pod) {
 	}
 }
 
-// testPolicyView: of the pods of all nodes a node sees what network policies are made of.
+// testPolicyView: of the pods of all nodes a node sees the fields that network policies use.
 func testPolicyView(t *testing.T, own, other kubernetes.Interface, pod *corev1.Pod) {
 	ctx := t.Context()
 	whole := must(own.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=node-1"}))(t).Items[0]

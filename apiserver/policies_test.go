@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// configMapWrites are what the policies of these tests are about.
+// configMapWrites matches the requests of these tests.
 func configMapWrites() *admissionv1.MatchResources {
 	return &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
 		Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
@@ -123,7 +123,7 @@ func TestMutatingPolicy(t *testing.T) {
 	})
 }
 
-// Who writes a binding must be allowed to read what it names as parameters.
+// The writer of a binding must be allowed to read the parameters that it names.
 func TestParametersAreAuthorized(t *testing.T) {
 	c := startCluster(t)
 	withDefaultNamespace(t, c)

@@ -24,8 +24,8 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// floats is a definition of things that may have any field, that are pruned, and that get defaults:
-// by version, of which one is stored.
+// floats is a definition of objects that may have any field, that are pruned, and that get
+// defaults: by version, of which one is stored.
 const floats = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -65,14 +65,14 @@ var floatsOf = schema.GroupResource{Group: "sea.example.com", Resource: "floats"
 
 const floatsPath = "/apis/sea.example.com/v1/namespaces/default/floats"
 
-// floatClient writes floats and remembers the events of what it wrote, as they are to be sent.
+// floatClient writes floats and keeps the events of its writes, as they are to be sent.
 type floatClient struct {
 	*rawClient
 	*rand.Rand
 	written []floatEvent
 }
 
-// floatEvent is a change as a watch that selects nothing is told of it.
+// floatEvent is a change as a watch without selectors gets it.
 type floatEvent struct {
 	kind, name, was, is string // the last two are values of the label by which it is selected
 	object              string // as the writer was answered
@@ -198,8 +198,8 @@ func (c *floatClient) clear(t testing.TB) {
 	c.send(t, http.MethodDelete, floatsPath, "", "")
 }
 
-// frames are the events that a watch which selects by a label, if it does, is to be told of. Those
-// of deletions lack the revision, which no writer is told.
+// frames are the events for a watch, which selects by a label if there is one. Those of deletions
+// lack the revision, because the writer does not get it.
 func (c *floatClient) frames(label string) (frames []string) {
 	for _, e := range c.written {
 		kind, object := e.kind, e.object
@@ -237,7 +237,7 @@ func (c *floatClient) watched(t testing.TB, path, query string, frames int) (got
 	return got
 }
 
-// withoutVersion takes the resourceVersion out of a frame, and says what it is.
+// withoutVersion takes the resourceVersion out of a frame, and returns both.
 func withoutVersion(t testing.TB, frame string) (rest string, version any) {
 	t.Helper()
 	var event struct {
@@ -253,7 +253,7 @@ func withoutVersion(t testing.TB, frame string) (rest string, version any) {
 	return event.Type + encoded(t, event.Object), version
 }
 
-// check compares lists and watches of random floats with what their writers were answered.
+// check compares lists and watches of random floats with the answers to their writes.
 func (c *floatClient) check(t testing.TB) {
 	t.Helper()
 	first := c.get(t, floatsPath+"?limit=1", http.Header{"Accept": {runtime.ContentTypeJSON}})
@@ -328,7 +328,7 @@ func newFloatClient(t testing.TB, c *cluster, seed int64) *floatClient {
 }
 
 // TestStoredDocuments compares lists and watches of custom resources, which are sent as they are
-// stored, with what their writers were answered, byte for byte.
+// stored, with the answers to their writes, byte for byte.
 func TestStoredDocuments(t *testing.T) {
 	c, seed := startCluster(t), rand.Int63()
 	must(0, c.ensure(t.Context(), c.client))(t)
@@ -353,7 +353,7 @@ func FuzzStoredDocuments(f *testing.F) {
 	})
 }
 
-// storedFloat returns what the store has.
+// storedFloat returns the stored bytes.
 func storedFloat(t testing.TB, store *raftstore.Store, name string) []byte {
 	t.Helper()
 	item, ok := must(store.View(t.Context(), raftstore.ViewOptions{}))(t).Get("/registry/sea.example.com/floats/default/" + name)
@@ -363,8 +363,8 @@ func storedFloat(t testing.TB, store *raftstore.Store, name string) []byte {
 	return item.Value
 }
 
-// TestDefinitionsChange: what was stored under one definition is decoded under the next one, and
-// servers with the same definition trust each other's marks.
+// TestDefinitionsChange: objects that were stored under one definition are decoded under the next
+// one, and servers with the same definition trust each other's marks.
 func TestDefinitionsChange(t *testing.T) {
 	store := raftstore.NewInMemory(raftstore.Options{})
 	t.Cleanup(func() { _ = store.Close() })
@@ -415,7 +415,8 @@ func TestDefinitionsChange(t *testing.T) {
 		t.Errorf("labels that decoding drops select %s", selected.body)
 	}
 
-	// A field gets another default: what has it keeps it, and what lacks the new one gets it.
+	// A field gets another default: an object with the field keeps its value, and one that lacks it
+	// gets the new one.
 	patch := `[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/flag","value":{"type":"string","default":"blue"}}]`
 	client.send(t, http.MethodPatch, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+crd.Name, string(types.JSONPatchType), patch)
 	await(t, "the definition is served", func(context.Context) (error, bool) {
@@ -428,7 +429,7 @@ func TestDefinitionsChange(t *testing.T) {
 		t.Errorf("the mark was %q and is %q", of, after)
 	}
 
-	// The value of a default changes, which is all that tells both definitions apart.
+	// The value of a default changes, which is the only difference of both definitions.
 	patch = `[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/masts/default","value":4}]`
 	client.send(t, http.MethodPatch, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+crd.Name, string(types.JSONPatchType), patch)
 	await(t, "the definition is served", func(context.Context) (error, bool) {
@@ -441,8 +442,8 @@ func TestDefinitionsChange(t *testing.T) {
 	}
 }
 
-// BenchmarkDocumentsOverHTTP lists and watches 2,000 custom resources of a kilobyte, as they are
-// stored and decoded, as those of another program are. An operation is all of them.
+// BenchmarkDocumentsOverHTTP lists and watches 2,000 custom resources of a kilobyte, once as they
+// are stored, and once decoded, as objects of another program are. An operation is all of them.
 func BenchmarkDocumentsOverHTTP(b *testing.B) {
 	const objects = 2000
 	store := raftstore.NewInMemory(raftstore.Options{})

@@ -32,7 +32,7 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// rawKind is one kind, whose lists are made of stored bytes.
+// rawKind is a kind whose lists are made of stored bytes.
 type rawKind struct {
 	trip
 	newList func() runtime.Object
@@ -169,7 +169,7 @@ func (k *rawKind) compare(t *testing.T, w *trips, opts apistorage.ListOptions, m
 		t.Fatalf("%s is not served", mediaType)
 	}
 	encoders := map[string]runtime.Encoder{mediaType: w.codecs.EncoderForVersion(info.Serializer, k.GroupVersion())}
-	if info.PrettySerializer != nil { // which the request did not tell
+	if info.PrettySerializer != nil { // which the request did not select
 		encoders[mediaType+", indented"] = w.codecs.EncoderForVersion(info.PrettySerializer, k.GroupVersion())
 	}
 	plain, err := k.list(t.Context(), opts)
@@ -219,7 +219,7 @@ func FuzzRawLists(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kind uint16, seed int64) { kinds[int(kind)%len(kinds)].check(t, w, 2, seed) })
 }
 
-// plainClient sends what it is told, and decodes nothing.
+// plainClient sends requests as they are, and decodes nothing.
 func (c *cluster) plainClient(t testing.TB) *http.Client {
 	t.Helper()
 	credentials := must(restclient.TLSConfigFor(c.ca.client(t, c.host, subject("admin", "system:masters"))))(t)
@@ -237,7 +237,7 @@ func rawListsOf(t testing.TB, gr schema.GroupResource) (n float64) {
 	return n
 }
 
-// response is what a client gets.
+// response is a client's response.
 type response struct {
 	status, body string
 	header       http.Header
@@ -262,12 +262,12 @@ func (c *rawClient) get(t testing.TB, path string, header http.Header) response 
 	return response{answer.Status, string(must(io.ReadAll(body))(t)), answer.Header}
 }
 
-// compare gets a list that must be the same as the plain one, and reports whether it was made of
+// compare gets a list that must be the same as the decoded one, and reports whether it was made of
 // stored bytes.
 func (c *rawClient) compare(t testing.TB, gr schema.GroupResource, path, query string, header http.Header) (got response, raw bool) {
 	t.Helper()
 	var want response
-	for i := range 20 { // something else may be written meanwhile
+	for i := range 20 { // another write may come meanwhile
 		if i > 0 { // the newest state
 			c.get(t, path+"?pretty=false", header)
 		}
@@ -294,8 +294,8 @@ func (c *rawClient) compare(t testing.TB, gr schema.GroupResource, path, query s
 	return got, raw
 }
 
-// TestRawListsOverHTTP compares whole responses. A request that says how it wants its JSON to be
-// indented is answered in the plain way.
+// TestRawListsOverHTTP compares whole responses. A request that sets the indent of its JSON is
+// answered with encoded objects.
 func TestRawListsOverHTTP(t *testing.T) {
 	c, ctx := startCluster(t), t.Context()
 	must(0, c.ensure(ctx, c.client))(t)
@@ -310,7 +310,7 @@ func TestRawListsOverHTTP(t *testing.T) {
 	for _, of := range []struct {
 		path     string
 		resource schema.GroupResource
-		stored   bool // in the version that is asked for
+		stored   bool // in the requested version
 	}{
 		{"/api/v1/configmaps", maps, true},
 		{"/api/v1/namespaces/default/configmaps", maps, true},
@@ -362,7 +362,7 @@ func TestRawListsOverHTTP(t *testing.T) {
 				for _, encoding := range []string{"", "gzip"} {
 					brief := query == "" || query == "limit=3"
 					if (encoding != "" || !accept.stored) && !brief {
-						continue // how it is sent has nothing to do with what is listed
+						continue // the form of the response has nothing to do with the listed objects
 					}
 					// The others are too short to be compressed.
 					if (encoding != "" || !accept.all) && of.path != "/api/v1/configmaps" {

@@ -33,12 +33,12 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// askedBackend remembers which snapshots it was asked for.
+// askedBackend notes the requested snapshots.
 type askedBackend struct {
 	storage.Backend
 	mu         sync.Mutex
 	views      []raftstore.ViewOptions
-	leaderless bool // so that nobody knows the newest state
+	leaderless bool // so that the newest state is unknown
 }
 
 func (b *askedBackend) View(ctx context.Context, opts raftstore.ViewOptions) (raftstore.View, error) {
@@ -129,7 +129,7 @@ func (k *rawMaps) raw(t testing.TB, opts apistorage.ListOptions) (runtime.Object
 	return k.list(taking(t.Context(), runtime.ContentTypeProtobuf, k.GroupVersion()), opts)
 }
 
-// listMetrics are what is counted of lists.
+// listMetrics are the counters of lists.
 var listMetrics = map[string]bool{
 	"apiserver_storage_list_total": true, "apiserver_storage_list_fetched_objects_total": true,
 	"apiserver_storage_list_evaluated_objects_total": true, "apiserver_storage_list_returned_objects_total": true,
@@ -137,7 +137,7 @@ var listMetrics = map[string]bool{
 	"etcd_requests_total": true, "etcd_request_errors_total": true, "etcd_request_duration_seconds": true,
 }
 
-// counted is what listMetrics have of ConfigMaps.
+// counted are the values of listMetrics for ConfigMaps.
 func counted(t testing.TB) map[string]float64 {
 	t.Helper()
 	etcdmetrics.Register()
@@ -172,8 +172,8 @@ func since(t testing.TB, before map[string]float64) map[string]float64 {
 	return after
 }
 
-// TestRawPages: which lists of a kind are made of stored bytes, that they are the same pages at the
-// same revisions as those of objects, and that the same is counted.
+// TestRawPages: which lists of a kind are made of stored bytes, that their pages and revisions are
+// the same as those of decoded objects, and that the same is counted.
 func TestRawPages(t *testing.T) {
 	for _, cached := range []bool{true, false} {
 		t.Run(fmt.Sprintf("cached=%v", cached), func(t *testing.T) { testRawPages(t, cached) })
@@ -249,8 +249,8 @@ func testRawPages(t *testing.T, cached bool) {
 	}
 }
 
-// TestRawListsFailAlike: where a list fails, the words, the cause and the time to wait are those of
-// the plain list.
+// TestRawListsFailAlike: where a list fails, the message, the cause and the Retry-After are the
+// same as those of a decoded list.
 func TestRawListsFailAlike(t *testing.T) {
 	everything, limited, broken := apistorage.Everything, apistorage.Everything, apistorage.Everything
 	limited.Limit, broken.Continue = 2, "nonsense"
@@ -304,8 +304,8 @@ func TestRawListsFailAlike(t *testing.T) {
 	}
 }
 
-// TestRawListsAreBounded: lists of which too much would be held are made of objects, however small
-// the first of these are, and count as such.
+// TestRawListsAreBounded: lists that would hold too much are made of objects, however small the
+// first of these are, and count as such.
 func TestRawListsAreBounded(t *testing.T) {
 	for _, cached := range []bool{true, false} {
 		k := newRawMaps(t, 64<<10, cached)
@@ -355,14 +355,14 @@ func TestRawListsAreBounded(t *testing.T) {
 	}
 }
 
-// sealed encrypts every resource, as far as anybody can tell.
+// sealed reports every resource as encrypted.
 type sealed struct{}
 
 func (sealed) TransformerForResource(schema.GroupResource) value.Transformer {
 	return identity.NewEncryptCheckTransformer()
 }
 
-// TestRawListsOfEncryptedKinds: what is stored is not what is sent.
+// TestRawListsOfEncryptedKinds: the stored bytes are not the sent ones.
 func TestRawListsOfEncryptedKinds(t *testing.T) {
 	k := newRawMaps(t, 1<<20, true, func(c *storage.RESTOptionsConfig) { c.Transformers = sealed{} })
 	k.create(t, 3, 10)
@@ -372,22 +372,22 @@ func TestRawListsOfEncryptedKinds(t *testing.T) {
 	}
 }
 
-// TestRawListsSpareDecoding: what was decoded is not decoded for the first list, and what its
-// writer has marked never is.
+// TestRawListsSpareDecoding: a decoded object is not decoded again for the first list, and one with
+// its writer's mark never is.
 func TestRawListsSpareDecoding(t *testing.T) {
 	for _, cached := range []bool{true, false} {
 		for _, marked := range []bool{true, false} {
 			k := newRawMaps(t, 1<<20, cached)
 			for i := range 3 {
 				m := configMap(fmt.Sprintf("map%d", i), map[string]string{"key": "value"})
-				var out runtime.Object // who does not ask for it has it written without a mark
+				var out runtime.Object // a write whose result is not read gets no mark
 				if marked {
 					out = &corev1.ConfigMap{}
 				}
 				must(0, k.store.Create(t.Context(), "/configmaps/default/"+m.Name, m, out, 0))(t)
 			}
 			opts := apistorage.ListOptions{Predicate: apistorage.Everything, Recursive: true}
-			must(k.list(t.Context(), opts))(t) // keeps what it decodes
+			must(k.list(t.Context(), opts))(t) // caches the decoded objects
 			ctx := request.WithLatencyTrackers(taking(t.Context(), runtime.ContentTypeProtobuf, k.GroupVersion()))
 			if list, ok := must(k.list(ctx, opts))(t).(*rawlist.List); !ok || list.Len() != 3 {
 				t.Fatalf("cached=%v, marked=%v: the list is not made of stored bytes", cached, marked)

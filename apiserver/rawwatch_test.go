@@ -34,8 +34,8 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// watchKind is one kind with two storages of the same objects: the watches of one send what is
-// stored, and those of the other what was decoded.
+// watchKind is one kind with two storages of the same objects: the watches of one send the stored
+// bytes, and those of the other the encoding of the decoded object.
 type watchKind struct {
 	trip
 	backend      *raftstore.Store
@@ -77,7 +77,7 @@ func newWatchKinds(t testing.TB, w *trips) []watchKind {
 	return kinds
 }
 
-// attributes are what selectors look at.
+// attributes are the labels and fields that selectors use.
 func attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -90,10 +90,10 @@ func attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	return m.GetLabels(), set, nil
 }
 
-// lastName is that of the object whose event is the last one of a test.
+// lastName is the name of the object whose event is the last one of a test.
 const lastName = "last"
 
-// random makes an object. One without defaults differs from what it is decoded to.
+// random makes an object. One without defaults changes when it is decoded.
 func (k *watchKind) random(t *testing.T, w *trips, fill func(any), name, selected string, defaults bool) runtime.Object {
 	t.Helper()
 	object := must(w.scheme.New(k.GroupVersionKind))(t)
@@ -173,7 +173,8 @@ func (k *watchKind) clear(t *testing.T, w *trips) {
 	must(k.backend.Commit(t.Context(), raftstore.Txn{Ops: ops}))(t)
 }
 
-// watchedEvents watches until an event, of which it tells how many came, is the last one wanted.
+// watchedEvents watches until an event is the last one wanted. until gets the event and the number
+// of events so far.
 func watchedEvents(t *testing.T, s *storage.Store, prefix string, opts apistorage.ListOptions, until func(int, watch.Event) bool) []watch.Event {
 	t.Helper()
 	source := must(s.Watch(t.Context(), prefix, opts))(t)
@@ -341,8 +342,8 @@ func eventPod(name string) *corev1.Pod {
 	return pod
 }
 
-// BenchmarkWatchEvents encodes events of Pods for one watcher, from what is stored to the frames of
-// the response. An operation is one event.
+// BenchmarkWatchEvents encodes events of Pods for one watcher, from the stored bytes to the frames
+// of the response. An operation is one event.
 func BenchmarkWatchEvents(b *testing.B) {
 	const events = 200
 	w := newTrips(b)
@@ -390,8 +391,8 @@ func BenchmarkWatchEvents(b *testing.B) {
 	}
 }
 
-// BenchmarkMarkedWrites updates a Pod, with and without finding out whether it can be sent as it is
-// stored.
+// BenchmarkMarkedWrites updates a Pod, with and without the check that it can be sent as it
+// is stored.
 func BenchmarkMarkedWrites(b *testing.B) {
 	w := newTrips(b)
 	for _, way := range []string{"plain", "marked"} {
@@ -437,8 +438,8 @@ func kindNamed(t testing.TB, kinds []watchKind, kind string) *watchKind {
 	return nil
 }
 
-// TestMarksOfOtherPrograms: what another program has marked is decoded, since it may have other
-// defaults. A write that changes nothing does not give such an object a mark of this one.
+// TestMarksOfOtherPrograms: an object with another program's mark is decoded, since that may have
+// other defaults. A write that changes nothing does not give such an object a mark of this one.
 func TestMarksOfOtherPrograms(t *testing.T) {
 	w := newTrips(t)
 	k := kindNamed(t, newWatchKinds(t, w), "ConfigMap")
@@ -532,8 +533,8 @@ func TestWatchesOfWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestStoredWatchesOverHTTP: each client gets in events what it gets when it reads the object, and
-// what is sent as it is stored is what is asked for in that form.
+// TestStoredWatchesOverHTTP: the objects in each client's events are the same as in its reads, and
+// stored bytes are sent to the clients that request their form.
 func TestStoredWatchesOverHTTP(t *testing.T) {
 	c, ctx := startCluster(t), t.Context()
 	must(0, c.ensure(ctx, c.client))(t)
@@ -544,7 +545,7 @@ func TestStoredWatchesOverHTTP(t *testing.T) {
 	for _, of := range []struct {
 		path, body string
 		resource   schema.GroupResource
-		as         map[string]bool // paths of watches, and whether they get what is stored
+		as         map[string]bool // paths of watches, and whether they get stored bytes
 	}{
 		{"/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"object","labels":{"a":"b"}},"data":{"key":"value"}}`, corev1.Resource("configmaps"), map[string]bool{
 			"/api/v1/namespaces/default/configmaps?":                                      true,

@@ -9,8 +9,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// AwaitReady waits until the API server says that it is ready for the leader's work, which gives a
-// new cluster what the rest of readiness asks for. It does not wait for the checks NotAtStart.
+// AwaitReady waits until the API server is ready for the leader's work, which creates in a
+// new cluster the objects that the rest of readiness requires. It does not wait for the
+// checks NotAtStart.
 func (s *Server) AwaitReady(ctx context.Context) error {
 	config := s.LoopbackConfig()
 	config.Timeout = 2 * time.Second
@@ -31,7 +32,7 @@ func (s *Server) AwaitReady(ctx context.Context) error {
 		return r
 	}
 	for {
-		// Without ctx: a request that ends early is an error to who serves it, and this one is
+		// Without ctx: a request that ends early is an error to its server, and this one is
 		// answered soon.
 		err := request().Do(context.WithoutCancel(ctx)).Error()
 		if err == nil {

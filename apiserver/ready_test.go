@@ -17,8 +17,8 @@ import (
 	"github.com/barque/barque/raftstore/storetest"
 )
 
-// A server whose store has lost its quorum is not ready and says why; it lives, and is ready again
-// with the quorum.
+// A server whose store has lost its quorum is not ready and gives the reason; it lives, and is
+// ready again with the quorum.
 func TestReadyNamesTheReasonAndLifeDoesNotDependOnTheStore(t *testing.T) {
 	group := storetest.NewCluster(t, 3, nil)
 	store := group.Servers[0]
@@ -75,8 +75,8 @@ func TestReadyNamesTheReasonAndLifeDoesNotDependOnTheStore(t *testing.T) {
 	group.Await("ready again", ready)
 }
 
-// TestTheStartDoesNotWaitForAllChecks: the rest of a server runs while a check of NotAtStart fails.
-// /readyz fails by it all the same.
+// TestTheStartDoesNotWaitForAllChecks: the rest of a server runs while a check of NotAtStart fails,
+// and /readyz fails with it.
 func TestTheStartDoesNotWaitForAllChecks(t *testing.T) {
 	fails := func(*http.Request) error { return errors.New("not yet") }
 	c := startUnready(t, func(cfg *Config) {

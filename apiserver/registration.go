@@ -37,7 +37,7 @@ const (
 	apiServicesPath = "/apis/apiregistration.k8s.io/v1/apiservices"
 	// Custom resources come after all built-in groups, and their versions by the rules for names.
 	customGroupPriority, customVersionPriority = 1000, 100
-	// otherGroupPriority is that of a built-in group that groupPriorities does not name.
+	// otherGroupPriority is the priority of a built-in group that groupPriorities does not name.
 	otherGroupPriority = 15000
 	registerRetry      = time.Second
 )
@@ -77,7 +77,7 @@ type registration struct {
 	changed  chan struct{}
 }
 
-// newRegistration makes the registration of what the chain serves.
+// newRegistration makes the registration of the chain's groups.
 func (s *Server) newRegistration(scheme *runtime.Scheme) (*registration, error) {
 	crds := s.chain.extensions.Informers.Apiextensions().V1().CustomResourceDefinitions()
 	existing := s.chain.aggregator.APIRegistrationInformers.Apiregistration().V1().APIServices()
@@ -158,8 +158,8 @@ func customServices(crds []*apiextensionsv1.CustomResourceDefinition) map[string
 	return out
 }
 
-// ensure registers Barque's own kinds. It asks the API what is there, so that it can run before
-// this server has heard of anything.
+// ensure registers Barque's own kinds. It reads the APIServices from the API, so that it can run
+// before this server's informers are synced.
 func (r *registration) ensure(ctx context.Context, client restclient.Interface) error {
 	raw, err := client.Get().AbsPath(apiServicesPath).SetHeader("Accept", runtime.ContentTypeJSON).DoRaw(ctx)
 	if err != nil {
@@ -220,7 +220,7 @@ func (r *registration) pass(ctx context.Context, client restclient.Interface) er
 	return errors.Join(errs...)
 }
 
-// register makes what is missing and corrects what differs.
+// register creates missing APIServices and corrects those that differ.
 func register(ctx context.Context, client restclient.Interface, want, existing map[string]*apiregistrationv1.APIService) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(want)) {
@@ -238,7 +238,7 @@ func register(ctx context.Context, client restclient.Interface, want, existing m
 			changed.Spec = w.Spec
 			err = send(ctx, client.Put().AbsPath(apiServicesPath, name), changed)
 		}
-		// What another one has written first arrives as a change, and is looked at again.
+		// An APIService that another server has written first arrives as a change, and is checked again.
 		if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			errs = append(errs, fmt.Errorf("APIService %s: %w", name, err))
 		}

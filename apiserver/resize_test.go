@@ -20,7 +20,7 @@ import (
 	barqueresource "github.com/barque/barque/apiserver/resource"
 )
 
-// testResize binds a pod in the older way, and changes what it has.
+// testResize binds a pod in the older way, and changes its resources.
 func testResize(t *testing.T, c *cluster) {
 	ctx, pods := t.Context(), c.admin.CoreV1().Pods("resize")
 	must(c.admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "resize"}}, metav1.CreateOptions{}))(t)

@@ -14,9 +14,9 @@ import (
 	restclient "k8s.io/client-go/rest"
 )
 
-// TestReviewsOfTokens demands that TokenReview says of each kind of token what SelfSubjectReview
-// says to its bearer: the same name, UID, groups and extra fields, system:authenticated among the
-// groups.
+// TestReviewsOfTokens demands that TokenReview and the bearer's own SelfSubjectReview agree for
+// each kind of token: the same name, UID, groups and extra fields, system:authenticated among
+// the groups.
 func TestReviewsOfTokens(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens.csv")
 	if err := os.WriteFile(file, []byte(`static-token,sam,sam-uid,"one,two"`+"\n"), 0o600); err != nil {

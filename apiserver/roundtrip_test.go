@@ -94,8 +94,7 @@ func kindOf(t testing.TB, scheme *runtime.Scheme, r resource.Resource) (schema.G
 	return schema.GroupVersionKind{}, nil
 }
 
-// newObjectStore is the store of a resource, without rules for what
-// comes in.
+// newObjectStore is the store of a resource, without rules for writes.
 func newObjectStore(t testing.TB, backend *raftstore.Store, gr schema.GroupResource, options generic.RESTOptions, object runtime.Object) apistorage.Interface {
 	t.Helper()
 	s, err := storage.New(storage.Config{
@@ -108,8 +107,8 @@ func newObjectStore(t testing.TB, backend *raftstore.Store, gr schema.GroupResou
 	return s
 }
 
-// filler makes random objects that are well-formed, whatever they mean. The functions fill values
-// of the types of their first arguments.
+// filler makes random objects that are well-formed, with or without a meaning. The functions fill
+// values of the types of their first arguments.
 func (w *trips) filler(seed int64, functions ...any) *randfill.Filler {
 	// JSON inside objects comes with its keys in order, as YAML gives it back.
 	raw := func(serializer.CodecFactory) []any {
@@ -168,7 +167,7 @@ func (w *trips) check(t *testing.T, k trip, seed int64) {
 		}
 		same(t, mediaType, object, got)
 		if mediaType == runtime.ContentTypeProtobuf {
-			object = got // without empty lists: protobuf cannot tell them from none, and defaults can
+			object = got // without empty lists: protobuf does not distinguish them from none, and defaults can
 		}
 	}
 	w.throughStore(t, k, object)

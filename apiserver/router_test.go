@@ -14,7 +14,7 @@ import (
 	"github.com/barque/barque/apiserver/router"
 )
 
-// TestRoutes compares the routes of requests to all that is served with those of the API machinery.
+// TestRoutes compares the router's routes of all served requests with those of the API machinery.
 func TestRoutes(t *testing.T) {
 	services := startCluster(t).chain.own.Handler.GoRestfulContainer.RegisteredWebServices()
 	parameter := regexp.MustCompile(`\{[^}]*\}`)

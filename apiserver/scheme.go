@@ -28,7 +28,7 @@ func newScheme(resources []resource.Resource) (*runtime.Scheme, error) {
 			return nil, fmt.Errorf("registering %s: %w", r.GroupVersionResource(), err)
 		}
 	}
-	// What subresources read and write besides their parents.
+	// The types that subresources read and write besides their parents.
 	for _, s := range []struct {
 		gv      schema.GroupVersion
 		objects []runtime.Object
@@ -71,8 +71,8 @@ func addIdentities(scheme *runtime.Scheme) error {
 	return nil
 }
 
-// assign makes out what in is. As every conversion does, it leaves the kind as it is, and shares
-// what pointers lead to.
+// assign makes out equal to in. As every conversion does, it leaves the kind as it is, and shares
+// the values of pointers.
 func assign(in, out any, _ conversion.Scope) error {
 	to := out.(runtime.Object)
 	kind := to.GetObjectKind().GroupVersionKind()

@@ -26,7 +26,7 @@ import (
 	"github.com/barque/barque/apiserver/refusals"
 )
 
-// security is who may come in and what they may do.
+// security has the authentication and authorization of a server.
 type security struct {
 	authenticator authenticator.Request
 	tokens        authenticator.Request // of bearer tokens, for TokenReview
@@ -34,8 +34,8 @@ type security struct {
 	issuer        *authn.Issuer
 	objects       *authn.Objects
 
-	// authorizer decides for requests, and for what admission and validation ask about their users.
-	// It notices what the control plane is refused. reviews decides for reviews.
+	// authorizer decides for requests, and for the questions of admission and validation about their
+	// users. It notices refusals of the control plane. reviews decides for reviews.
 	authorizer, reviews authorizer.Authorizer
 	rbac                *rbac.Authorizer
 	rules               authorizer.RuleResolver
@@ -99,7 +99,7 @@ func (s *Server) podsOf(ctx context.Context, node string) ([]*corev1.Pod, error)
 	return pods, nil
 }
 
-// requestNode tells which nodes have made the requests for certificates that this server has seen.
+// requestNode returns the nodes of the requests for certificates that this server has seen.
 func (s *Server) requestNode() nodeauth.RequestNode {
 	if !s.serves(certificatesv1.SchemeGroupVersion.WithResource("podcertificaterequests")) {
 		return func(string, string) string { return "" }
@@ -191,8 +191,8 @@ func (s *Server) newAuthorizer(sec *security) error {
 	return nil
 }
 
-// authorities are those that a certificate has to come from: a client's, or that of an API server
-// which names its users in headers.
+// authorities are the CAs that a certificate must come from: those of clients, or of API servers
+// that name their users in headers.
 func (s *Server) authorities(leaf *x509.Certificate) (x509.VerifyOptions, bool) {
 	if leaf.Subject.CommonName == ProxyClientName {
 		return s.port.OwnProxyCA().VerifyOptions()

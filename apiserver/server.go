@@ -44,8 +44,8 @@ import (
 	"github.com/barque/barque/internal/cutoff"
 )
 
-// A server that stops tells watches to end, which their clients take up at another server, and
-// gives streams (exec, logs) a moment; what is left ends with the process.
+// A server that stops ends watches, which their clients resume at another server, and gives streams
+// (exec, logs) a moment; the remaining ones end with the process.
 const (
 	watchGrace  = 3 * time.Second
 	streamGrace = 5 * time.Second
@@ -254,8 +254,8 @@ func (s *Server) Run(ctx context.Context) error {
 	case err = <-ended:
 	case <-ctx.Done():
 		// Upstream's start hooks end the process with an error when they are stopped before the
-		// definitions of custom resources are known. Nothing was served yet, and there is
-		// nothing to drain: who stops the server this early ends the process, and serving with it.
+		// definitions of custom resources are known. Nothing was served yet, and there is nothing to
+		// drain: a stop this early ends the process, and serving with it.
 		if !s.chain.definitionsKnown() {
 			return nil
 		}
@@ -275,7 +275,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// start begins to serve, until stop is called. ended tells how it went.
+// start begins to serve, until stop is called. ended gets the outcome.
 func (s *Server) start(ctx context.Context) (<-chan error, context.CancelCauseFunc, error) {
 	prepared, err := s.chain.aggregator.PrepareRun()
 	if err != nil {
@@ -291,14 +291,15 @@ func (s *Server) start(ctx context.Context) (<-chan error, context.CancelCauseFu
 	return ended, stop, nil
 }
 
-// ager is a cache that begins a new generation, and forgets what was not asked for in the last one.
+// ager is a cache that begins a new generation, and drops entries that were not used in the
+// last one.
 type ager interface{ Age() }
 
-// cacheAge is the time between two calls: what nobody asks for is gone after twice that, or earlier
+// cacheAge is the time between two calls: an unused entry is dropped after twice that, or earlier
 // when the room is needed.
 const cacheAge = 2 * time.Minute
 
-// age lets caches forget, until ctx ends.
+// age begins new generations of caches, until ctx ends.
 func age(ctx context.Context, caches []ager) {
 	wait.UntilWithContext(ctx, func(context.Context) {
 		for _, c := range caches {
@@ -321,16 +322,16 @@ func (s *Server) LoopbackConfigAs(name string, groups ...string) *restclient.Con
 func (s *Server) Identities() []user.Info { return s.loopback.users() }
 
 // Informers are those of this server. Others in the process may add theirs and start them; all end
-// with Run. Objects come without managedFields, and pods share what they have in common.
+// with Run. Objects come without managedFields, and pods share their common parts.
 func (s *Server) Informers() informers.SharedInformerFactory { return s.informers }
 
-// podParts bounds, in bytes, what is known of pods to let others share it: a thousand templates,
-// about.
+// podParts bounds, in bytes, the parts of pods that are kept for sharing: a thousand
+// templates, about.
 const podParts = 8 << 20
 
-// slim makes what informers keep smaller. They drop managedFields, which none of their readers
-// looks at: an update that is sent without them leaves the stored ones as they are. Pods share
-// what they have in common.
+// slim makes the objects of informers smaller. They drop managedFields, which none of their readers
+// uses: an update that is sent without them leaves the stored ones as they are. Pods share their
+// common parts.
 func slim(parts *podparts.Sharer) cache.TransformFunc {
 	return func(obj any) (any, error) {
 		if m, err := meta.Accessor(obj); err == nil {

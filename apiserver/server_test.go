@@ -29,7 +29,7 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// testCA signs what a test cluster needs.
+// testCA signs the certificates of a test cluster.
 type testCA struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -177,7 +177,7 @@ func (c *cluster) awaitReady(t testing.TB) {
 }
 
 // atRest calls a function until nothing was written meanwhile: a server that has started goes on
-// writing for a while, and what is read of the store's revision changes by that.
+// writing for a while, and readings of the store's revision change by that.
 func (c *cluster) atRest(t testing.TB, read func()) {
 	t.Helper()
 	revision := func() uint64 { return must(c.cfg.Store.View(t.Context(), raftstore.ViewOptions{}))(t).Revision() }
@@ -220,7 +220,7 @@ func TestStartsReady(t *testing.T) {
 	t.Logf("ready after %s", c.ready)
 }
 
-// A watcher is told when its server stops, and does not hold it up.
+// A watch ends when its server stops, and does not delay it.
 func TestStopEndsWatches(t *testing.T) {
 	var w watch.Interface
 	t.Run("serve", func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestStopEndsWatches(t *testing.T) {
 		}
 	})
 	// The server has stopped now: the subtest's cleanup waits for it.
-	deadline := time.After(2 * time.Minute) // one that is not told goes on for ever
+	deadline := time.After(2 * time.Minute) // a watch that is not ended goes on for ever
 	for {
 		select {
 		case _, open := <-w.ResultChan():

@@ -21,8 +21,8 @@ import (
 	"github.com/barque/barque/internal/lastevents"
 )
 
-// defaultCIDRManager names, as in kube-apiserver, who keeps the default ServiceCIDR: in its managed
-// fields and in events.
+// defaultCIDRManager is the field manager of the default ServiceCIDR, and the source of its events,
+// as in kube-apiserver.
 const defaultCIDRManager = "kubernetes-service-cidr-controller"
 
 // newRecorder makes a recorder of events for a term. stop returns when those that wait are written.
@@ -32,7 +32,7 @@ func newRecorder(ctx context.Context, client kubernetes.Interface) (recorder rec
 
 // defaultCIDR keeps the ServiceCIDR "kubernetes", with the configured ranges, for one term. It
 // makes it anew when it is gone, and gives a cluster of one family its second one. Other
-// differences are told by an event, once a term: the ranges of a ServiceCIDR cannot be changed.
+// differences are reported by an event, once a term: the ranges of a ServiceCIDR cannot be changed.
 type defaultCIDR struct {
 	cidrs    []netip.Prefix
 	client   kubernetes.Interface
@@ -64,8 +64,8 @@ func (d *defaultCIDR) ensure(ctx context.Context) error {
 	return d.ensureReady(ctx, object, want)
 }
 
-// ensureReady makes a ServiceCIDR ready that nobody has judged, and tells of one that is not as it
-// should be.
+// ensureReady makes a ServiceCIDR ready that has no condition yet, and reports one with other
+// ranges or a false condition.
 func (d *defaultCIDR) ensureReady(ctx context.Context, object *networkingv1.ServiceCIDR, want []string) error {
 	if !object.DeletionTimestamp.IsZero() {
 		return nil // its controller's

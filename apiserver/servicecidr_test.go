@@ -17,8 +17,8 @@ import (
 	"github.com/barque/barque/apiserver/services"
 )
 
-// TestEventsOfServiceCIDRsAtAStop: what is found at the end of a term is written, though the term
-// ends at once. Other events may wait before it.
+// TestEventsOfServiceCIDRsAtAStop: findings at the end of a term are written, though the term ends
+// at once. Other events may wait before them.
 func TestEventsOfServiceCIDRsAtAStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lead, depose := context.WithCancel(t.Context())

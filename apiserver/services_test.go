@@ -29,7 +29,7 @@ func testServices(t *testing.T, c *cluster) {
 	if made.Spec.ClusterIP == "" || port < 30000 || port > 32767 || len(made.Spec.IPFamilies) != 1 {
 		t.Errorf("allocated %+v", made.Spec)
 	}
-	// A client that knows nothing of what was allocated replaces the object.
+	// A client that does not know the allocated fields replaces the object.
 	replacement := web("web")
 	replacement.Labels = map[string]string{"a": "b"}
 	replaced := must(services.Update(ctx, replacement, metav1.UpdateOptions{}))(t)
@@ -54,6 +54,6 @@ func testServices(t *testing.T, c *cluster) {
 	if err := services.Delete(ctx, "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// What it had is free at once.
+	// Its address and ports are free at once.
 	must(services.Create(ctx, taken, metav1.CreateOptions{}))(t)
 }

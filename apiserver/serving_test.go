@@ -27,7 +27,7 @@ import (
 	"github.com/barque/barque/internal/tlsoptions"
 )
 
-// address is that of the server's port.
+// address is the address of the server's port.
 func (c *cluster) address() string { return strings.TrimPrefix(c.host, "https://") }
 
 // ends waits until a connection has ended, a minute at most.
@@ -112,8 +112,8 @@ func TestStrangersHoldNothing(t *testing.T) {
 	}
 }
 
-// TestTLSOptions: without options no CBC suite and no TLS below 1.2 is spoken. With them the server
-// speaks what they name. HTTP/2 stays.
+// TestTLSOptions: without options no CBC suite and no TLS below 1.2 is accepted. With them the
+// server accepts those that they name. HTTP/2 stays.
 func TestTLSOptions(t *testing.T) {
 	t.Parallel()
 	const gcm, cbc = tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA
@@ -163,8 +163,8 @@ func TestTLSOptions(t *testing.T) {
 	}
 }
 
-// TestHardenedServing: no profiles, nothing without credentials but health, few streams, and a
-// client that is asked to connect again is served on.
+// TestHardenedServing: no profiles, nothing without credentials but health, few streams, and
+// requests succeed after a GOAWAY.
 func TestHardenedServing(t *testing.T) {
 	t.Parallel()
 	o := secureport.NewOptions()

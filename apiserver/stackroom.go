@@ -10,9 +10,9 @@ import (
 	"github.com/barque/barque/internal/stackroom"
 )
 
-// A request has up to three goroutines, each started by a library: the HTTP server's, that of the
-// request's deadline, and that in which a write is worked on. Each calls one of these three, or the
-// storage, before it goes deep.
+// A request has up to three goroutines, each started by a library: the HTTP server's, one for the
+// request's deadline, and one for the work of a write. Each calls one of these three, or the
+// storage, before its stack grows deep.
 
 // withStackRoom is the first handler.
 func withStackRoom(next http.Handler) http.Handler {
@@ -22,7 +22,7 @@ func withStackRoom(next http.Handler) http.Handler {
 	})
 }
 
-// roomyAuthenticator is asked first below the deadline.
+// roomyAuthenticator is called first below the deadline.
 type roomyAuthenticator struct{ authenticator.Request }
 
 // AuthenticateRequest implements authenticator.Request.
@@ -31,7 +31,7 @@ func (a roomyAuthenticator) AuthenticateRequest(r *http.Request) (*authenticator
 	return a.Request.AuthenticateRequest(r)
 }
 
-// roomyCreater is asked first when an object is created.
+// roomyCreater is called first when an object is created.
 type roomyCreater struct{ runtime.ObjectCreater }
 
 // New implements runtime.ObjectCreater.

@@ -73,7 +73,7 @@ func compresses(t *testing.T, c *cluster) bool {
 	return !strings.Contains(string(c.body(t, "/api/v1/namespaces/default/configmaps", "Accept-Encoding", "gzip")), "xxxxx")
 }
 
-// body returns that of an answer as it was sent.
+// body returns the body of an answer as it was sent.
 func (c *cluster) body(t *testing.T, path, header, value string) []byte {
 	t.Helper()
 	code, body := c.raw(t, path, http.Header{header: {value}})
@@ -127,7 +127,7 @@ func mutatesByPolicy(t *testing.T, c *cluster) bool {
 	}}, metav1.CreateOptions{}))(t)
 	must(policies.MutatingAdmissionPolicyBindings().Create(t.Context(), &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: meta,
 		Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: meta.Name}}, metav1.CreateOptions{}))(t)
-	// This one is made later, and says whether the other one has acted. It may act first.
+	// This one is made later, and reports whether the other one has acted. It may act first.
 	on := utilfeature.DefaultFeatureGate.Enabled(features.MutatingAdmissionPolicy)
 	must(policies.ValidatingAdmissionPolicies().Create(t.Context(), &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionv1.ValidatingAdmissionPolicySpec{
 		MatchConstraints: configMapWrites(), Validations: []admissionv1.Validation{{Expression: "false", MessageExpression: `has(object.data.marked) ? "marked" : "unmarked"`}},

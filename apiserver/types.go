@@ -15,9 +15,9 @@ import (
 	"github.com/barque/barque/apiserver/openapi"
 )
 
-// fieldTypes tells server-side apply how the fields of a kind merge. The schema that client-go
-// carries for its apply configurations knows every kind that is stored; what it does not know
-// (Scale, and objects that are only asked) is treated by its shape.
+// fieldTypes has the merge rules of each kind's fields, for server-side apply. The schema that
+// client-go carries for its apply configurations knows every kind that is stored; the kinds that it
+// lacks (Scale, and objects that are not stored) are merged by their shape.
 type fieldTypes struct {
 	scheme  *runtime.Scheme
 	schema  *schema.Schema

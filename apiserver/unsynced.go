@@ -20,9 +20,9 @@ import (
 )
 
 // A server that is started without a quorum is not synced: authorization and admission read their
-// objects from the store, and it cannot be read. The server answers all the same, for clients that
-// reach no better one. Its answers name the missing leader, so that a dead cluster does not look
-// like missing rights.
+// objects from the store, and it cannot be read. The server still answers, for clients that reach
+// no better one. Its answers name the missing leader, so that a dead cluster does not look like
+// missing rights.
 
 // unsynced reports whether authorization and admission have not read their objects yet. Once they
 // have, it stays so.
@@ -63,7 +63,7 @@ func (s *Server) withoutWritesUntilSynced(next http.Handler, codecs runtime.Nego
 		ctx, cancel := context.WithTimeoutCause(r.Context(), unsyncedPatience, errStoreSlowToWrite)
 		defer cancel()
 		if _, err := s.cfg.Store.View(ctx, raftstore.ViewOptions{}); err != nil && r.Context().Err() == nil {
-			if !errors.Is(err, raftstore.ErrUnavailable) { // whatever it is, nothing was written
+			if !errors.Is(err, raftstore.ErrUnavailable) { // with any other error, nothing was written
 				err = fmt.Errorf("%w: %w", raftstore.ErrUnavailable, err)
 			}
 			gv := schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}

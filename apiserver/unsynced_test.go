@@ -20,7 +20,7 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// cutOff is a store that can be reached no more than its reason tells.
+// cutOff is a store that fails with its reason, if there is one.
 type cutOff struct {
 	storage.Backend
 	why     atomic.Pointer[error]
@@ -52,9 +52,9 @@ func (c *cutOff) Commit(ctx context.Context, txn raftstore.Txn) (raftstore.Resul
 	return c.Backend.Commit(ctx, txn)
 }
 
-// TestAServerThatIsStartedWithoutALeader: it has neither roles nor what admission goes by, and
-// takes nobody's writes. It says why, at once, and forbids nobody anything without saying that it
-// does not know better. With a leader it is like any other.
+// TestAServerThatIsStartedWithoutALeader: it has neither roles nor the objects that admission uses,
+// and accepts no writes. It reports the reason, at once, and a refusal for lack of roles has the
+// same reason. With a leader it is like any other.
 func TestAServerThatIsStartedWithoutALeader(t *testing.T) {
 	store := &cutOff{elected: make(chan struct{})}
 	cut := func(err error) { store.why.Store(&err) }
@@ -104,7 +104,7 @@ func TestAServerThatIsStartedWithoutALeader(t *testing.T) {
 	if err := configs(someone); !apierrors.IsForbidden(err) || strings.Contains(err.Error(), "has not read") {
 		t.Errorf("with a leader, who has no role: %v", err)
 	}
-	// Once it is synced it asks the store once for a write, and no more.
+	// Once it is synced it reads the store once for a write, and no more.
 	cut(raftstore.ErrDiskFull)
 	if err := configs(c.admin); apierrors.ReasonForError(err) != storage.StatusReasonInsufficientStorage {
 		t.Errorf("synced, and the disk is full: %v", err)

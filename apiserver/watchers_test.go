@@ -30,7 +30,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 )
 
-// countingListener counts what its connections write.
+// countingListener counts the bytes that its connections write.
 type countingListener struct {
 	net.Listener
 	writes *atomic.Int64
@@ -103,25 +103,25 @@ func (c *cluster) putRaw(ctx context.Context, client *http.Client, m *corev1.Con
 	return nil
 }
 
-// cpuTime is what this process has used.
+// cpuTime is this process's CPU time so far.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails for what does not exist
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails for unknown arguments only
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // watchersVariable in the environment makes this program a process of watchers.
 const watchersVariable = "BARQUE_TEST_WATCHERS"
 
-// watchersOrder is what a process of watchers is told first.
+// watchersOrder is the first message to a process of watchers.
 type watchersOrder struct {
 	Host, Path       string
 	TLS              restclient.TLSClientConfig
 	Watchers, Events int // each has its own connection, and reads so many events
 }
 
-// runWatchers is the process: it tells when all watches are open, and how much CPU time it took to
-// read all events, in nanoseconds.
+// runWatchers is the process: it reports when all watches are open, and the CPU time of reading all
+// events, in nanoseconds.
 func runWatchers(in io.Reader, out io.Writer) error {
 	var order watchersOrder
 	if err := json.NewDecoder(in).Decode(&order); err != nil {
@@ -177,7 +177,7 @@ func (c *cluster) watchApart(b *testing.B, path string, watchers, events int) (w
 	must(0, cmd.Start())(b)
 	b.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // with what it says when it is killed
+		_ = cmd.Wait() // its error is that it was killed
 	})
 	order := watchersOrder{c.host, path, c.ca.client(b, c.host, subject("admin", "system:masters")).TLSClientConfig, watchers, events}
 	must(0, json.NewEncoder(in).Encode(order))(b)

@@ -31,8 +31,8 @@ import (
 	"github.com/barque/barque/apiserver/rbac"
 )
 
-// hooks is a server of webhooks beside the test. The first part of a path says what it does, the
-// second one is a name under which calls are counted.
+// hooks is a server of webhooks beside the test. The first part of a path selects its behaviour,
+// the second one is a name under which calls are counted.
 type hooks struct {
 	*httptest.Server
 	mu    sync.Mutex
@@ -139,7 +139,7 @@ func withDefaultNamespace(t *testing.T, c *cluster) {
 }
 
 // create makes config maps of a case until a webhook has seen one, or until it is refused with that
-// text before one is asked. It returns the answer to the last.
+// text before a webhook is called. It returns the last answer.
 func (h *hooks) create(t *testing.T, c *cluster, witness, label, refusal string, options metav1.CreateOptions) (*corev1.ConfigMap, error) {
 	t.Helper()
 	var made *corev1.ConfigMap
@@ -185,7 +185,7 @@ func TestWebhooks(t *testing.T) {
 		mutating   bool
 		code       int32  // 0 means that the object is written
 		says       string // in the error
-		data       string // keys and values of what is written, beside its own
+		data       string // keys and values of the written object, beside its own
 	}{
 		{name: "allow", does: "allow"},
 		{name: "deny", does: "deny", code: http.StatusTeapot, says: `admission webhook "deny.c1.example.com" denied the request: not today`},
@@ -250,7 +250,7 @@ func TestWebhooks(t *testing.T) {
 	}
 }
 
-// What a later webhook changes is shown again to an earlier one that wants it, once.
+// A change by a later webhook is shown again to an earlier one that wants it, once.
 func TestWebhookReinvocation(t *testing.T) {
 	c := startCluster(t)
 	withDefaultNamespace(t, c)
@@ -277,7 +277,7 @@ func TestWebhookReinvocation(t *testing.T) {
 	}
 }
 
-// A dry run must change nothing, so a webhook that might is not asked.
+// A dry run must change nothing, so a webhook that might is not called.
 func TestWebhookWithSideEffectsRefusesDryRun(t *testing.T) {
 	c := startCluster(t)
 	withDefaultNamespace(t, c)
@@ -292,8 +292,8 @@ func TestWebhookWithSideEffectsRefusesDryRun(t *testing.T) {
 	}
 }
 
-// A webhook that refuses everything keeps the server from nothing that a cluster needs, and can be
-// taken away.
+// A webhook that refuses all requests keeps the server from no write that a cluster needs, and can
+// be deleted.
 func TestWebhookCannotLockUp(t *testing.T) {
 	c := startCluster(t)
 	withDefaultNamespace(t, c)
@@ -341,7 +341,7 @@ func TestWebhookCannotLockUp(t *testing.T) {
 	}
 }
 
-// The flag is what helps when a configuration cannot be deleted.
+// The flag helps when a configuration cannot be deleted.
 func TestWebhooksDisabled(t *testing.T) {
 	c := startCluster(t, func(cfg *Config) {
 		cfg.Admission.Disable = []string{"ValidatingAdmissionWebhook"}

@@ -34,7 +34,7 @@ import (
 	"github.com/barque/barque/apiserver/subresources"
 )
 
-// wire gives declared kinds what only a server has.
+// wire adds to the declared kinds the parts that need the server.
 func (s *Server) wire(resources []resource.Resource, sec *security) error {
 	if s.cfg.KubeletClient != nil {
 		if err := s.wireNodes(resources, sec); err != nil {
@@ -120,7 +120,7 @@ func (n orderedNodes) TellProgress(ctx context.Context) error {
 	return n.Storage.Store.Storage.Storage.RequestWatchProgress(ctx)
 }
 
-// wireNodes adds what leads to nodes.
+// wireNodes adds the subresources that lead to nodes.
 func (s *Server) wireNodes(resources []resource.Resource, sec *security) error {
 	proxy, err := nodeproxy.New(nodeproxy.Config{Objects: nodeObjects{s.client}, TLS: s.cfg.KubeletClient, IsKubelet: s.cfg.IsKubelet, Authorizer: sec.authorizer})
 	if err != nil {
@@ -144,8 +144,8 @@ func (s *Server) wireNodes(resources []resource.Resource, sec *security) error {
 	return nil
 }
 
-// nodeObjects looks up what a request to a node is about. It asks the API: the pod may be newer
-// than what an informer has.
+// nodeObjects reads the objects of a request to a node. It uses the API: the pod may be newer than
+// the informer's.
 type nodeObjects struct{ client kubernetes.Interface }
 
 // Pod implements nodeproxy.Objects.
@@ -211,8 +211,8 @@ func bindings(pods *resource.Kind[corev1.Pod]) resource.Resource {
 	}
 }
 
-// wireCertificates adds the approval of requests, and lets only those sign requests of pods who
-// may.
+// wireCertificates adds the approval of requests, and the permission check for the status of
+// requests of pods.
 func wireCertificates(resources []resource.Resource, authz authorizer.Authorizer) {
 	if k := resource.Find[certificatesv1.CertificateSigningRequest](resources); k != nil {
 		add(k, "approval", func(st *resource.Storage) rest.Storage {
@@ -230,7 +230,7 @@ func wireCertificates(resources []resource.Resource, authz authorizer.Authorizer
 	}
 }
 
-// wireClaims checks who asks for devices, and who writes which part of a claim's status.
+// wireClaims checks the permissions to request devices, and to write each part of a claim's status.
 func (s *Server) wireClaims(resources []resource.Resource, authz authorizer.Authorizer) {
 	claims := &subresources.Claims{Authorizer: authz, Namespace: func(ctx context.Context, name string) (*corev1.Namespace, error) {
 		return s.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})

@@ -64,7 +64,7 @@ func testJobs(t *testing.T, c *cluster) {
 	if len(warnings) != 1 || !strings.HasPrefix(warnings[0], "child pods are preserved by default when jobs are deleted") {
 		t.Errorf("warnings of the delete: %q", warnings)
 	}
-	// Its pods are let go by the garbage collector, which this finalizer waits for.
+	// The garbage collector orphans its pods, and this finalizer waits for that.
 	orphaning := must(jobs.Get(ctx, made.Name, metav1.GetOptions{}))(t)
 	if orphaning.DeletionTimestamp == nil || len(orphaning.Finalizers) != 1 || orphaning.Finalizers[0] != metav1.FinalizerOrphanDependents {
 		t.Errorf("after the delete: %+v", orphaning.ObjectMeta)
@@ -101,7 +101,7 @@ func testAutoscalers(t *testing.T, c *cluster) {
 	if *made.Spec.MinReplicas != 1 || *made.Spec.TargetCPUUtilizationPercentage != 80 || made.Generation != 1 {
 		t.Errorf("made by v1: %+v", made)
 	}
-	// The behavior has no field in v1, and survives an update that does not know of it.
+	// The behavior has no field in v1, and survives an update by a client of v1.
 	applied := autoscalingv2ac.HorizontalPodAutoscaler("web", "default").WithSpec(autoscalingv2ac.HorizontalPodAutoscalerSpec().
 		WithBehavior(autoscalingv2ac.HorizontalPodAutoscalerBehavior().WithScaleDown(autoscalingv2ac.HPAScalingRules().WithStabilizationWindowSeconds(7))))
 	must(v2.Apply(ctx, applied, metav1.ApplyOptions{FieldManager: "test"}))(t)

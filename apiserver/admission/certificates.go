@@ -30,27 +30,30 @@ var (
 	trustBundles    = schema.GroupResource{Group: certificatesv1.GroupName, Resource: "clustertrustbundles"}
 )
 
-// CertificateApproval lets only those approve or deny a request who may "approve" for its signer.
+// CertificateApproval refuses to approve or deny a request unless the user may "approve" for
+// its signer.
 type CertificateApproval struct {
 	*admission.Handler
 	authz authorizer.UnconditionalAuthorizer
 }
 
-// CertificateSigning lets only those write the certificate and the conditions of a request who may
-// "sign" for its signer.
+// CertificateSigning refuses to write the certificate and the conditions of a request unless the
+// user may "sign" for its signer.
 type CertificateSigning struct {
 	*admission.Handler
 	authz authorizer.UnconditionalAuthorizer
 }
 
-// TrustBundleAttest lets only those write a trust bundle of a signer who may "attest" for it.
+// TrustBundleAttest refuses to write a trust bundle of a signer unless the user may "attest"
+// for it.
 type TrustBundleAttest struct {
 	*admission.Handler
 	authz authorizer.UnconditionalAuthorizer
 }
 
-// CertificateSubjects refuses requests for client certificates that stand above all roles: those of
-// the group system:masters, and those that carry a name of Barque's own, or of the control plane.
+// CertificateSubjects refuses requests for client certificates whose rights are above all
+// roles: those of the group system:masters, and those with a name of Barque's own, or of the
+// control plane.
 type CertificateSubjects struct{ *admission.Handler }
 
 var (
@@ -118,8 +121,8 @@ func (c *CertificateSigning) Validate(ctx context.Context, a admission.Attribute
 	return nil
 }
 
-// Validate implements admission.ValidationInterface. A bundle cannot change its signer, so that the
-// new object tells it.
+// Validate implements admission.ValidationInterface. A bundle cannot change its signer, so the new
+// object names it.
 func (t *TrustBundleAttest) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetResource().GroupResource() != trustBundles {
 		return nil
@@ -137,8 +140,8 @@ func (t *TrustBundleAttest) Validate(ctx context.Context, a admission.Attributes
 	return nil
 }
 
-// ownNames begin the names of Barque's certificates. Servers believe each other, and extension API
-// servers believe them, by such a name: see ServersOrganization and ProxyClientName.
+// ownNames begin the names of Barque's certificates. Servers trust each other, and extension API
+// servers trust them, by such a name: see ServersOrganization and ProxyClientName.
 const ownNames = "barque:"
 
 // Validate implements admission.ValidationInterface.
@@ -181,8 +184,8 @@ func (c *CertificateSubjects) Validate(ctx context.Context, a admission.Attribut
 	return nil
 }
 
-// actsAsAdmin reports whether the sender of the request is no administrator. The right to
-// impersonate administrators is no right to become one.
+// actsAsAdmin reports whether an administrator is impersonated: the sender itself is none. The
+// right to impersonate administrators is no right to become one.
 func actsAsAdmin(ctx context.Context) bool {
 	from, ok := caller.From(ctx)
 	return ok && !clusterusers.HasAdmin(from.GetGroups())
@@ -191,8 +194,8 @@ func actsAsAdmin(ctx context.Context) bool {
 // organization is the attribute of a subject that is a group.
 var organization = asn1.ObjectIdentifier{2, 5, 4, 10}
 
-// subjectNames are all texts of the subject. One that stands twice counts each time: which of them
-// a reader takes is its own affair. With admins, the group of administrators is left out.
+// subjectNames are all texts of the subject. A duplicate counts each time, because readers differ
+// in the one that they take. With admins, the group of administrators is left out.
 func subjectNames(r *x509.CertificateRequest, admins bool) []string {
 	names := []string{r.Subject.CommonName}
 	for _, attribute := range r.Subject.Names {
@@ -203,7 +206,7 @@ func subjectNames(r *x509.CertificateRequest, admins bool) []string {
 	return names
 }
 
-// mayUseSigner tells whether a user may do something for a signer, by its name or as one of all
+// mayUseSigner reports whether a user may use a verb for a signer, by its name or as one of all
 // signers of its domain.
 func mayUseSigner(ctx context.Context, authz authorizer.UnconditionalAuthorizer, who user.Info, verb, signer string) bool {
 	domain, _, _ := strings.Cut(signer, "/")
@@ -219,7 +222,7 @@ func mayUseSigner(ctx context.Context, authz authorizer.UnconditionalAuthorizer,
 	return false
 }
 
-// onlyCollected tells that an update changes nothing but what garbage collection goes by.
+// onlyCollected reports whether an update changes only fields that garbage collection uses.
 func onlyCollected(obj, old runtime.Object) bool {
 	changed := obj.DeepCopyObject()
 	is, err := meta.Accessor(changed)

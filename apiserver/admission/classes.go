@@ -27,7 +27,7 @@ type StorageClasses struct {
 	classes storagelisters.StorageClassLister
 }
 
-// ClaimResize lets only those claims grow whose class says that their volumes can.
+// ClaimResize lets claims grow only if their class allows expansion.
 type ClaimResize struct {
 	*admission.Handler
 	classes storagelisters.StorageClassLister

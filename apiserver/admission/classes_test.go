@@ -31,7 +31,7 @@ func indexed[T runtime.Object](t *testing.T, objects ...T) cache.Indexer {
 	return index
 }
 
-// classMeta is that of a class made some minutes after others, marked by an annotation.
+// classMeta is the metadata of a class made some minutes after others, marked by an annotation.
 func classMeta(name string, minute int, annotations ...string) metav1.ObjectMeta {
 	m := metav1.ObjectMeta{Name: name, Annotations: map[string]string{}, CreationTimestamp: metav1.NewTime(time.Date(2026, 1, 1, 0, minute, 0, 0, time.UTC))}
 	for _, a := range annotations {

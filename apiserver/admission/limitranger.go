@@ -31,8 +31,8 @@ type LimitRanger struct {
 	*admission.Handler
 	ranges listers.LimitRangeLister
 	client kubernetes.Interface
-	// looked has when a namespace of which the lister knows no limits was asked about, and the
-	// answer.
+	// looked has the time and the answer of the last request to the API, for namespaces without limits
+	// in the lister.
 	looked *lru.Cache
 }
 
@@ -82,8 +82,8 @@ func (l *LimitRanger) Validate(ctx context.Context, a admission.Attributes, _ ad
 	return nil
 }
 
-// limited tells whether a request may change what limits are about. A pod's containers change by a
-// resize only.
+// limited reports whether a request may change fields that limits restrict. Only a resize changes a
+// pod's containers.
 func limited(a admission.Attributes) bool {
 	if old := a.GetOldObject(); old != nil {
 		if m, err := meta.Accessor(old); err == nil && m.GetDeletionTimestamp() != nil {
@@ -105,14 +105,15 @@ func limited(a admission.Attributes) bool {
 // lookAgain is how long the answer holds that a namespace has no limits.
 const lookAgain = time.Second
 
-// answer is what the API said about a namespace.
+// answer is the API's answer about a namespace.
 type answer struct {
 	at     time.Time
 	ranges []*corev1.LimitRange
 }
 
 // rangesFor returns the limits of a namespace, in the order of their names. The lister may be
-// behind one that has just been made, so a namespace of which it knows none is asked for.
+// behind a LimitRange that has just been made, so a namespace without limits in it is read from
+// the API.
 func (l *LimitRanger) rangesFor(ctx context.Context, a admission.Attributes) ([]*corev1.LimitRange, error) {
 	namespace := a.GetNamespace()
 	ranges, err := l.ranges.LimitRanges(namespace).List(labels.Everything())
@@ -140,7 +141,8 @@ func (l *LimitRanger) rangesFor(ctx context.Context, a admission.Attributes) ([]
 	return ranges, nil
 }
 
-// setDefaults fills in what the containers of a pod leave open, and says so in an annotation.
+// setDefaults sets requests and limits that the containers of a pod leave open, and lists them in
+// an annotation.
 func setDefaults(pod *corev1.Pod, r *corev1.LimitRange) {
 	requests, limits := corev1.ResourceList{}, corev1.ResourceList{}
 	for i := range r.Spec.Limits {
@@ -175,7 +177,7 @@ func setDefaults(pod *corev1.Pod, r *corev1.LimitRange) {
 	}
 }
 
-// fillIn adds to list what it lacks of other, and returns the names in order.
+// fillIn adds the entries of other that list lacks, and returns their names in order.
 func fillIn(list, other corev1.ResourceList) []string {
 	var names []string
 	for name, q := range other {
@@ -188,7 +190,7 @@ func fillIn(list, other corev1.ResourceList) []string {
 	return names
 }
 
-// demand is what a container, a pod or a claim asks for.
+// demand has the requests and limits of a container, a pod or a claim.
 type demand struct{ requests, limits corev1.ResourceList }
 
 func checkPod(pod *corev1.Pod, r *corev1.LimitRange) error {
@@ -210,7 +212,7 @@ func checkPod(pod *corev1.Pod, r *corev1.LimitRange) error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// checkClaim goes by the request alone: claims have no limits.
+// checkClaim uses the request alone: claims have no limits.
 func checkClaim(claim *corev1.PersistentVolumeClaim, r *corev1.LimitRange) error {
 	var errs []error
 	d := demand{requests: claim.Spec.Resources.Requests}

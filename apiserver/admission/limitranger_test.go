@@ -67,7 +67,7 @@ func TestLimitDefaults(t *testing.T) {
 			}
 		}
 	}
-	// The second one of the two has the last word.
+	// The second one of the two wins.
 	if got, want := pod.Annotations["kubernetes.io/limit-ranger"], "LimitRanger plugin set: memory limit for container c; memory limit for init container i"; got != want {
 		t.Errorf("annotation %q", got)
 	}
@@ -186,8 +186,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// A LimitRange that this server has not heard of yet counts; that there is none is asked once a
-// second.
+// A LimitRange that this server's informer lacks counts; the absence of any is read once a second.
 func TestNewLimitsCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()

@@ -11,8 +11,9 @@ import (
 )
 
 // mirrorOf allows only pods that mirror a static manifest of the node. They may refer to no other
-// object: a node may read what its pods refer to, and would read what it likes by a pod of its own.
-// The node is their only owner, so that they go with its object. find returns that object.
+// object: a node may read all objects that its pods refer to, so it could read any object by such
+// a pod. The node is their only owner, so that they are collected with its object. find returns
+// that object.
 func mirrorOf(node string, a admission.Attributes, find func(name string) (*corev1.Node, error)) error {
 	pod, ok := a.GetObject().(*corev1.Pod)
 	if !ok || !isMirror(pod) {
@@ -82,7 +83,7 @@ func refersTo(pod *corev1.Pod) string {
 	return ""
 }
 
-// eachEnv calls f with what each container has in its environment.
+// eachEnv calls f with the environment of each container.
 func eachEnv(pod *corev1.Pod, f func([]corev1.EnvFromSource, []corev1.EnvVar)) {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {

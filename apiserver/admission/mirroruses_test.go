@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestMirrorUses: nobody gets at secrets by a pod that says it mirrors a static manifest.
+// TestMirrorUses: a pod that claims to mirror a static manifest gives no access to secrets.
 func TestMirrorUses(t *testing.T) {
 	key := &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{Key: "k"}}
 	containers := func(c corev1.Container) corev1.PodSpec { return corev1.PodSpec{Containers: []corev1.Container{c}} }

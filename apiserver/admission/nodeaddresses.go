@@ -14,7 +14,7 @@ import (
 // addresses allows a node the addresses of its own machine. Servers call a node's kubelet at the
 // address that it has written, and demand its certificate there; this keeps a node from making them
 // call others at all. Foreign nodes may share an address, as those of one program do. Addresses
-// that the Node has already are not looked at again.
+// that the Node has already are not checked again.
 func (n *NodeRestriction) addresses(node string, obj, old *corev1.Node) error {
 	byIP := slices.ContainsFunc(obj.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP })
 	for _, a := range obj.Status.Addresses {

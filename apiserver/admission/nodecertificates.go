@@ -16,10 +16,10 @@ import (
 	"github.com/barque/barque/apiserver/groups/certificates"
 )
 
-// ownRequest allows to ask for a node's own certificates only.
+// ownRequest allows requests for a node's own certificates only.
 func ownRequest(node string, a admission.Attributes) error {
 	if a.GetOperation() != admission.Create || a.GetSubresource() != "" {
-		return nil // others say who may
+		return nil // the authorizers decide
 	}
 	r, ok := a.GetObject().(*certificatesv1.CertificateSigningRequest)
 	if !ok {
@@ -38,9 +38,9 @@ func ownRequest(node string, a admission.Attributes) error {
 	return nil
 }
 
-// podCertificate allows to ask for certificates of the node's own pods, in the name of the service
-// account that they run as. The UIDs are compared too: a signer goes by them. What the informers do
-// not show so is read from the store, since a kubelet may be ahead of them.
+// podCertificate allows requests for certificates of the node's own pods, in the name of their
+// service account. The UIDs are compared too, because a signer uses them. A kubelet may be ahead of
+// the informers: objects that do not match there are read from the store.
 func (n *NodeRestriction) podCertificate(ctx context.Context, node string, a admission.Attributes) error {
 	if a.GetOperation() != admission.Create || a.GetSubresource() != "" {
 		return fmt.Errorf("can only create PodCertificateRequests")
@@ -103,8 +103,8 @@ func mountsCertificate(pod *corev1.Pod, signer string) bool {
 }
 
 // mayRequest checks that a node may request certificates of a signer that no volume of the pod
-// names. Drivers do that in the name of pods. The signer stands where a role names a resource,
-// which can hold no slash.
+// names. Drivers do that in the name of pods. In the rule, the signer is the resource name, which
+// can hold no slash.
 func (n *NodeRestriction) mayRequest(ctx context.Context, a admission.Attributes, r *certificatesv1.PodCertificateRequest) error {
 	decision, _, err := n.authz.Authorize(ctx, authorizer.AttributesRecord{
 		User: a.GetUserInfo(), Verb: "request-serviceaccounts-podcertificate-signer",

@@ -33,8 +33,8 @@ func (f authorizing) Authorize(_ context.Context, a authorizer.Attributes) (auth
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-// TestNodesAskForCertificatesOfTheirPods: whatever one field of a request names that is not the
-// node's, or is of before, the request is refused.
+// TestNodesAskForCertificatesOfTheirPods: a request is refused if any one of its fields names an
+// object of another node, or an earlier object.
 func TestNodesAskForCertificatesOfTheirPods(t *testing.T) {
 	const signer = "example.com/s"
 	using := newPod(func(p *corev1.Pod) {

@@ -27,10 +27,10 @@ import (
 	"github.com/barque/barque/internal/nodename"
 )
 
-// NodeRestriction keeps what kubelets write to their own Node object, without its taints and its
-// restricted labels, nor the label of members where they are none, nor addresses of other machines,
-// and to the pods bound to them;
-// and the certificates that they ask for to their own and those pods'.
+// NodeRestriction limits the writes of kubelets to their own Node object and to the pods bound to
+// them. In the Node object they cannot write taints, restricted labels, the label of members on
+// other nodes, or addresses of other machines. They can request certificates only for themselves
+// and for those pods.
 type NodeRestriction struct {
 	*admission.Handler
 	pods     listers.PodLister
@@ -44,9 +44,10 @@ type NodeRestriction struct {
 
 var _ admission.ValidationInterface = (*NodeRestriction)(nil)
 
-// NewNodeRestriction returns the step. It reads through the informers, and through the client what
-// they do not show yet. Member tells whether a node is a member of the cluster; nil where nothing
-// depends on that. Taken returns the reason why a node may not have an address; nil where all may.
+// NewNodeRestriction returns the step. It reads through the informers, and uses the client for
+// objects that they do not have yet. Member reports whether a node is a member of the cluster; nil
+// where nothing depends on that. Taken returns the reason why a node may not have an address; nil
+// where all may.
 func NewNodeRestriction(core coreinformers.Interface, client kubernetes.Interface, authz authorizer.UnconditionalAuthorizer,
 	member func(node string) bool, taken func(node string, kind corev1.NodeAddressType, addr netip.Addr) error) *NodeRestriction {
 	return &NodeRestriction{
@@ -146,10 +147,10 @@ func (n *NodeRestriction) node(node string, a admission.Attributes) error {
 	return n.memberLabel(node, obj, old)
 }
 
-// memberLabel keeps the label of the cluster's members to their own kubelets: its lease is then
-// made from gossip, and whatever needs all members waits for the node. Members and others have the
-// same user name; which of them a node is, gossip knows. A kubelet tries again until gossip has
-// told.
+// memberLabel reserves the label of the cluster's members for their own kubelets. The lease of a
+// node with the label is made from gossip, and steps that need all members wait for the node.
+// Members and other nodes have the same user name; gossip tells them apart. A kubelet tries again
+// until gossip knows the node.
 func (n *NodeRestriction) memberLabel(node string, obj, old *corev1.Node) error {
 	is, has := obj.Labels[nodeleases.MemberLabel]
 	was, had := old.Labels[nodeleases.MemberLabel]
@@ -222,8 +223,8 @@ func (n *NodeRestriction) pod(ctx context.Context, node string, a admission.Attr
 	return fmt.Errorf("is not allowed to %s pods/%s", strings.ToLower(string(a.GetOperation())), a.GetSubresource())
 }
 
-// statusOf allows to write what the node knows of a pod. Which claims for devices were made for it,
-// others say: a node may read the claims that its pods have.
+// statusOf allows to write the fields of a pod's status that the node owns. The claims for devices
+// that were made for the pod are not among them: a node may read the claims that its pods have.
 func statusOf(pod, old *corev1.Pod) error {
 	is, was := &pod.Status, &old.Status
 	switch {

@@ -33,7 +33,7 @@ type NodeFeatures struct {
 	version *version.Version
 }
 
-// PodResize refuses to resize a pod beyond what its node has.
+// PodResize refuses to resize a pod beyond the resources of its node.
 type PodResize struct {
 	*admission.Handler
 	nodes listers.NodeLister
@@ -54,7 +54,8 @@ func NewPodTopology(nodes listers.NodeLister) *PodTopology {
 	return &PodTopology{admission.NewHandler(admission.Create), nodes}
 }
 
-// NewNodeFeatures returns the step. v is the version of Kubernetes whose features are asked for.
+// NewNodeFeatures returns the step. v is the version of Kubernetes whose features are
+// required. declare.
 func NewNodeFeatures(nodes listers.NodeLister, v *version.Version) *NodeFeatures {
 	return &NodeFeatures{admission.NewHandler(admission.Update), nodes, v}
 }

@@ -45,8 +45,8 @@ const requestAudience = "request-serviceaccounts-token-audience"
 
 var _ admission.MutationInterface = (*NodeRestriction)(nil)
 
-// Admit implements admission.MutationInterface. It changes nothing: it looks at the audiences that
-// a node asks for. Later the API server fills its own in for none.
+// Admit implements admission.MutationInterface. It changes nothing: it checks the audiences that a
+// node requests. Later the API server fills its own in for none.
 func (n *NodeRestriction) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	node, ok := nodeauth.NodeOf(a.GetUserInfo())
 	if r := a.GetResource(); !ok || r.Group != "" || r.Resource != "serviceaccounts" || a.GetSubresource() != "token" {
@@ -71,8 +71,8 @@ func (n *NodeRestriction) Admit(ctx context.Context, a admission.Attributes, _ a
 }
 
 // audience allows the audiences of the pod's projected tokens and of its CSI drivers, and those
-// that the node may ask for by RBAC. A stolen node could otherwise get tokens of its pods for any
-// other program that believes the cluster's tokens, such as a cloud or a vault.
+// that RBAC allows the node to request. A stolen node could otherwise get tokens of its pods for
+// any other program that accepts the cluster's tokens, such as a cloud or a vault.
 func (n *NodeRestriction) audience(ctx context.Context, a admission.Attributes, pod *corev1.Pod, audiences []string) error {
 	audience := "" // the API server's own
 	switch len(audiences) {

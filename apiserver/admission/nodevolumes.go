@@ -13,9 +13,9 @@ import (
 	"github.com/barque/barque/internal/localpv"
 )
 
-// ownVolume allows to say of a local volume of the node that its data is deleted: to take that
-// finalizer off, of one that goes. It also allows to record whether its directory is there. It
-// allows nothing else: only people declare data lost, by removing that record.
+// ownVolume allows to report that the data of a deleted local volume of the node is removed, by
+// removing that finalizer. It also allows to record whether its directory is there. It allows
+// nothing else: only people declare data lost, by removing that record.
 func ownVolume(node string, a admission.Attributes) error {
 	now, isNew := a.GetObject().(*corev1.PersistentVolume)
 	old, isOld := a.GetOldObject().(*corev1.PersistentVolume)
@@ -38,8 +38,7 @@ func ownVolume(node string, a admission.Attributes) error {
 	return nil
 }
 
-// sizeOfClaim allows to say of a claim how large its volume is, and what has become of making it
-// larger.
+// sizeOfClaim allows to write the size of a claim's volume and the progress of its expansion.
 func sizeOfClaim(a admission.Attributes) error {
 	now, isNew := a.GetObject().(*corev1.PersistentVolumeClaim)
 	old, isOld := a.GetOldObject().(*corev1.PersistentVolumeClaim)

@@ -33,15 +33,15 @@ type PodSecurity struct {
 
 var _ admission.ValidationInterface = (*PodSecurity)(nil)
 
-// podSecurityMetrics are registered once, however many servers a process makes.
+// podSecurityMetrics are registered once, with any number of servers in a process.
 var podSecurityMetrics = sync.OnceValue(func() metrics.Recorder {
 	recorder := metrics.NewPrometheusRecorder(api.GetAPIVersion())
 	recorder.MustRegister(legacyregistry.MustRegister)
 	return recorder
 })
 
-// NewPodSecurity returns the step. config is a PodSecurityConfiguration; nil means that namespaces
-// without labels allow everything.
+// NewPodSecurity returns the step. config is a PodSecurityConfiguration; with nil, namespaces
+// without labels allow all pods.
 func NewPodSecurity(config io.Reader, namespaces listers.NamespaceLister, pods listers.PodLister, client kubernetes.Interface) (*PodSecurity, error) {
 	configuration, err := load.LoadFromReader(config)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// Protection keeps what is in use from going: it puts a finalizer on new objects, which a
-// controller takes off when nothing uses them any more.
+// Protection keeps objects in use from deletion: it puts a finalizer on new objects. A controller
+// removes the finalizer when the object is no longer used.
 type Protection struct{ *admission.Handler }
 
 var _ admission.MutationInterface = (*Protection)(nil)

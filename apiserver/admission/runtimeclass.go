@@ -111,8 +111,8 @@ func (r *RuntimeClasses) classOf(ctx context.Context, a admission.Attributes, po
 	return class, nil
 }
 
-// MergeTolerations returns what either list tolerates, without those that another one includes. Of
-// equal ones the first stays.
+// MergeTolerations returns the tolerations of both lists, without those that another one includes.
+// Of equal ones the first stays.
 func MergeTolerations(first, second []corev1.Toleration) []corev1.Toleration {
 	all := slices.Concat(first, second)
 	var merged []corev1.Toleration
@@ -128,7 +128,7 @@ func MergeTolerations(first, second []corev1.Toleration) []corev1.Toleration {
 	return merged
 }
 
-// Includes tells whether one toleration tolerates all that another one does.
+// Includes reports whether one toleration tolerates all taints that the other tolerates.
 func Includes(one, other *corev1.Toleration) bool {
 	if apiequality.Semantic.DeepEqual(one, other) {
 		return true

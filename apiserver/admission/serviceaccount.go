@@ -18,12 +18,12 @@ import (
 const (
 	tokenMountPath  = "/var/run/secrets/kubernetes.io/serviceaccount"
 	tokenVolume     = "kube-api-access-"
-	tokenLifetime   = 3607 // seconds; the odd 7 tells tokens that nobody asked for apart
+	tokenLifetime   = 3607 // seconds; the odd 7 marks tokens that were mounted by default
 	rootCAConfigMap = "kube-root-ca.crt"
 	defaultAccount  = "default"
 )
 
-// ServiceAccounts gives every pod a service account and, unless the pod or the account says no, a
+// ServiceAccounts gives every pod a service account and, unless the pod or the account opts out, a
 // projected volume with a token, the cluster's CA and the namespace in each container.
 type ServiceAccounts struct {
 	*admission.Handler
@@ -88,8 +88,8 @@ func admissionErr(a admission.Attributes, err error) error {
 	return admission.NewForbidden(a, err)
 }
 
-// account finds the service account. The lister may be behind the controller that has just made
-// it, so what it does not know is asked for.
+// account returns the service account. The lister may be behind the controller that has just made
+// the account, so an account that it lacks is read from the API.
 func (s *ServiceAccounts) account(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
 	if sa, err := s.accounts.ServiceAccounts(namespace).Get(name); err == nil {
 		return sa, nil
@@ -192,7 +192,7 @@ func tokenSource() corev1.VolumeSource {
 	}}
 }
 
-// mirrorUses refuses what the pod of a static manifest must not reach, whoever makes it.
+// mirrorUses refuses objects that a pod of a static manifest must not use, for every user.
 func mirrorUses(pod *corev1.Pod) error {
 	if pod.Spec.ServiceAccountName != "" {
 		return fmt.Errorf("a mirror pod may not reference service accounts")
@@ -220,7 +220,7 @@ func mirrorUses(pod *corev1.Pod) error {
 	return nil
 }
 
-// PodOf returns the pod that is being created or changed itself, nil for anything else.
+// PodOf returns the pod that is being created or changed itself, nil for other requests.
 func PodOf(a admission.Attributes) *corev1.Pod {
 	if a.GetResource().GroupResource() != corev1.Resource("pods") || a.GetSubresource() != "" {
 		return nil

@@ -8,7 +8,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Tolerations lets pods stay for a while on a node that stops answering, unless they say otherwise.
+// Tolerations lets pods stay for a while on a node that stops answering, unless they have
+// tolerations of that taint.
 type Tolerations struct {
 	*admission.Handler
 	notReady, unreachable int64 // seconds

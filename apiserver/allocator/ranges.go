@@ -27,7 +27,7 @@ type Range[T any] struct {
 	low int
 }
 
-// Contains tells whether the value may be given to a Service.
+// Contains reports whether the value may be given to a Service.
 func (r Range[T]) Contains(v T) bool { return r.values.contains(v) }
 
 // First is the first value that may be chosen.
@@ -101,8 +101,8 @@ func Ports(first, last int32) (Range[int32], error) {
 	return Range[int32]{r, lowBand(r.size(), 32, 128)}, nil
 }
 
-// lowBand is the size of the part of a range that is left, as long as possible, to those who ask
-// for a certain value: a share of it, at least 16 and at most limit. A small range has none.
+// lowBand returns the size of the part of a range that is kept, as long as possible, for requests
+// of a certain value: a share of the range, at least 16 and at most limit. A small range has none.
 func lowBand(size, share, limit int) int {
 	if size <= 16 {
 		return 0

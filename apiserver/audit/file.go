@@ -53,7 +53,7 @@ func openFile(path string, o *genericoptions.AuditLogOptions) (io.Writer, error)
 		f.Close()
 }
 
-// send implements target. Each event is one write, so that no line lies in two files.
+// send implements target. Each event is one write, so that no line spans two files.
 func (f *file) send(_ context.Context, events []*auditinternal.Event) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -31,8 +31,8 @@ type Log struct {
 	// file until it has nothing else. nil is no limit.
 	strangers flowcontrol.RateLimiter
 	stranger  *losses
-	// refusals has events of nodes' requests in case of a refusal; nil with a policy of others,
-	// which is taken by its words.
+	// refusals has events of nodes' requests in case of a refusal; nil with a policy file, which alone
+	// decides then.
 	refusals *refusals
 }
 
@@ -56,8 +56,8 @@ const waitingActs = 1000
 // senders of the webhook: so many batches may be on their way at once.
 const hookSenders = 8
 
-// New opens the sinks of the options. defaultPath is that of the file, if the options have none.
-// Nothing is sent before Run.
+// New opens the sinks of the options. defaultPath is the path of the file, if the options have
+// none. Nothing is sent before Run.
 func New(o *Options, defaultPath string, logger *slog.Logger) (*Log, error) {
 	rules, err := readPolicy(o.PolicyFile)
 	if err != nil {

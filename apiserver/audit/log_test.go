@@ -35,7 +35,7 @@ func event(id string) *auditinternal.Event {
 	return e
 }
 
-// run runs a Log, and returns what stops it and waits for its end.
+// run runs a Log. It returns a function that stops the Log and waits for its end.
 func run(t *testing.T, l *Log) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -254,7 +254,7 @@ func TestTornLine(t *testing.T) {
 	}
 }
 
-// hanging is a target that takes what is sent when it is let go.
+// hanging is a target that takes events only after its release.
 type hanging struct {
 	mu      sync.Mutex
 	batches [][]*auditinternal.Event
@@ -278,7 +278,7 @@ func (h *hanging) send(ctx context.Context, events []*auditinternal.Event) error
 	return nil
 }
 
-// TestHangingTarget: nobody waits, memory is bounded, what is lost is counted, and a stop ends.
+// TestHangingTarget: no request waits, memory is bounded, losses are counted, and a stop ends.
 func TestHangingTarget(t *testing.T) {
 	for _, obeys := range []bool{true, false} {
 		t.Run(fmt.Sprintf("obeys %v", obeys), func(t *testing.T) {
@@ -503,8 +503,8 @@ func TestDeadWebhook(t *testing.T) {
 	}
 }
 
-// TestStrangers: callers without an identity cannot fill the file. With a policy of the user's the
-// file has what the policy wants.
+// TestStrangers: callers without an identity cannot fill the file. With a policy file, the log has
+// all the events of the policy.
 func TestStrangers(t *testing.T) {
 	policy := filepath.Join(t.TempDir(), "policy.yaml")
 	if err := os.WriteFile(policy, []byte(DefaultPolicy), 0o600); err != nil {

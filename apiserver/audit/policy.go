@@ -14,7 +14,8 @@ import (
 	"github.com/barque/barque/apiserver/configfile"
 )
 
-// DefaultPolicy is the policy without a policy file: who changed what, and who read Secrets.
+// DefaultPolicy is the policy without a policy file: all changes with their users, and reads
+// of Secrets.
 //
 //go:embed policy.yaml
 var DefaultPolicy string

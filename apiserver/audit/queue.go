@@ -50,7 +50,7 @@ type queue struct {
 	waiting []*auditinternal.Event
 	bytes   int // of those that wait or are on their way
 	stopped bool
-	news    chan struct{} // holds one: something was added, or the queue was stopped
+	news    chan struct{} // holds one: an event was added, or the queue was stopped
 }
 
 func newQueue(to target, config buffered.BatchConfig, senders int, lost func(error, ...*auditinternal.Event)) *queue {

@@ -15,10 +15,9 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// refusals makes events of requests of nodes that the policy does not want, in case that they are
-// refused: whoever has stolen an agent's disk tries what it may do. A policy has no rules about
-// answers. So each such request has an event, and Log drops those of requests that were not
-// refused.
+// refusals makes events of requests of nodes that the policy omits, in case that they are refused:
+// a thief of an agent's disk tries which requests are allowed. A policy has no rules about answers.
+// So each such request has an event, and Log drops those of requests that were not refused.
 //
 // Each node has a limit of such events: one that is refused in a loop, or stolen, could fill the
 // file until it has nothing else.
@@ -68,7 +67,7 @@ func (r *refusals) drops(e *auditinternal.Event) bool {
 	return true
 }
 
-// limiter returns that of a node. Two at once are no harm.
+// limiter returns the limiter of a node. Two at once are harmless.
 func (r *refusals) limiter(node string) flowcontrol.RateLimiter {
 	if l, ok := r.nodes.Get(node); ok {
 		return l.(flowcontrol.RateLimiter)

@@ -31,8 +31,8 @@ var (
 	statusPath = "/api/v1/nodes/n1/status"
 )
 
-// TestRefusalsOfNodesAreRecorded: what a node does all the time leaves no event, unless it is
-// refused. Others' events are as the policy says.
+// TestRefusalsOfNodesAreRecorded: a node's routine requests leave no event, unless they are
+// refused. Events of other users follow the policy.
 func TestRefusalsOfNodesAreRecorded(t *testing.T) {
 	ann := &user.DefaultInfo{Name: "ann"}
 	leases := request.RequestInfo{APIGroup: "coordination.k8s.io", APIVersion: "v1", Resource: "leases", Namespace: "kube-node-lease", Name: "n2"}
@@ -94,7 +94,7 @@ func TestRefusalsOfNodesAreRecorded(t *testing.T) {
 	}
 }
 
-// TestARefusedNodeDoesNotFillTheLog: each node has its own limit, and what is beyond it is counted
+// TestARefusedNodeDoesNotFillTheLog: each node has its own limit, and events beyond it are counted
 // as lost. The policy's own events have no limit.
 func TestARefusedNodeDoesNotFillTheLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// Request is one that does not go through the API server's chain, when it has been answered.
+// Request is an answered request that does not go through the API server's chain.
 type Request struct {
 	User        string // "" without a proven identity
 	Groups      []string
@@ -27,7 +27,7 @@ type Request struct {
 	Annotations map[string]string
 }
 
-// Record records a request, if the policy wants that of a request for a non-resource URL.
+// Record records a request, if the policy records requests for non-resource URLs.
 func (l *Log) Record(r Request) {
 	if e := l.event(r); e != nil {
 		l.ProcessEvents(e)

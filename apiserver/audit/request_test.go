@@ -46,8 +46,8 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestActs: nobody waits for a sink that hangs, a blocking one either. Acts keep their order, those
-// that find the queue full are counted as lost, and a stop sends all that wait.
+// TestActs: no request waits for a sink that hangs, even a blocking one. Acts keep their order,
+// those that find the queue full are counted as lost, and a stop sends all that wait.
 func TestActs(t *testing.T) {
 	for _, mode := range []string{genericoptions.ModeBatch, genericoptions.ModeBlocking, genericoptions.ModeBlockingStrict} {
 		t.Run(mode, func(t *testing.T) {

@@ -23,8 +23,8 @@ import (
 	"github.com/barque/barque/apiserver/frontproxy"
 )
 
-// cacheFor is how long a token that was good is taken to be so. It bounds how long a token lives
-// on after the object that it is bound to.
+// cacheFor is how long a valid token is cached. It bounds how long a token lives on after the
+// object that it is bound to.
 const cacheFor = 10 * time.Second
 
 // The headers by which a server names the user of a request that it passes on.
@@ -35,7 +35,7 @@ const (
 	ExtraHeaderPrefix = "X-Remote-Extra-"
 )
 
-// Config says which credentials are accepted. Only Objects is required.
+// Config has the accepted credentials. Only Objects is required.
 type Config struct {
 	// ClientCAs gives the authorities that sign client certificates; nil accepts none.
 	ClientCAs x509.VerifyOptionFunc
@@ -56,8 +56,8 @@ type Config struct {
 	Process authenticator.Token
 	// TokenFile is a file of lines "token,user,uid,groups"; "" means none.
 	TokenFile string
-	// AnonymousPaths lists the paths that may be asked without credentials; empty means all, as far
-	// as RBAC lets them, and NoAnonymous none.
+	// AnonymousPaths lists the paths that need no credentials; empty means all, as far as RBAC lets
+	// them, and NoAnonymous none.
 	AnonymousPaths []string
 	NoAnonymous    bool
 	// Logins are the configured ones; nil means that there are none.
@@ -121,18 +121,19 @@ func New(cfg Config) (requests, tokens authenticator.Request, err error) {
 	}
 	all := union.New(ways...)
 	if cfg.Logins != nil {
-		// First: a proxy may pass on credentials that its user has shown to it.
+		// First: a proxy may pass on its user's credentials.
 		if proxy := cfg.Logins.FrontProxy(); proxy != nil {
 			all = proxied(proxy, all)
 		}
 	}
 	requests = group.NewAuthenticatedGroupAdder(all)
-	// Credentials that are wrong must not turn into anonymous access.
+	// Wrong credentials must not turn into anonymous access.
 	requests = union.NewFailOnError(requests, cfg.anonymous())
 	return requests, group.NewAuthenticatedGroupAdder(bearertoken.New(review)), nil
 }
 
-// proxied asks the proxy first. The other ways count unless it named a user, permitted or not.
+// proxied tries the proxy first. The other authenticators count unless it named a user, permitted
+// or not.
 func proxied(proxy, others authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
 		response, ok, err := proxy.AuthenticateRequest(r)

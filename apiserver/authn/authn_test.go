@@ -34,7 +34,7 @@ func newKey(t testing.TB) crypto.Signer {
 	return key
 }
 
-// objects knows nothing from listers, so that all is asked for.
+// objects has empty listers, so that all objects are read from the API.
 func objects(t *testing.T) (*Objects, *fake.Clientset) {
 	t.Helper()
 	client := fake.NewClientset()

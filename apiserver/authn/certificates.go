@@ -14,14 +14,14 @@ import (
 	"github.com/barque/barque/internal/clientcert"
 )
 
-// rememberedCertificates is how many client certificates are remembered: one of each node that a
+// rememberedCertificates is the number of cached client certificates: one of each node that a
 // server has as a client, and room for others. Each takes some kilobytes.
 const rememberedCertificates = 4096
 
-// certificates authenticates by client certificates, as the API machinery does. That verifies the
-// signature for each request, which takes a good part of what a small request takes. Here the
-// result is remembered for a certificate. It holds while the authorities are the same, and while
-// those that vouch for the certificate are valid. Whether the certificate itself is valid is
+// certificates authenticates by client certificates, as the API machinery does. The API machinery
+// verifies the signature for each request, which is a good part of the cost of a small request.
+// Here the result is cached for a certificate. It holds while the authorities are the same, and
+// while those that vouch for the certificate are valid. The validity of the certificate itself is
 // checked each time.
 type certificates struct {
 	authorities x509.VerifyOptionFunc
@@ -68,7 +68,7 @@ func (c *certificates) AuthenticateRequest(r *http.Request) (*authenticator.Resp
 	}
 	chain, err := clientcert.NewChain(sent, options)
 	if err != nil {
-		return c.first.AuthenticateRequest(r) // which says what is wrong
+		return c.first.AuthenticateRequest(r) // whose error has the reason
 	}
 	v := &verified{chain, c.without(sent[0])}
 	c.verified.Add(sent[0], v)
@@ -108,11 +108,11 @@ func (c *namedCertificates) AuthenticateRequest(r *http.Request) (*authenticator
 	return c.next.AuthenticateRequest(r)
 }
 
-// otherNameError says that a certificate is none of those that are wanted. It counts only where
-// nothing else authenticates the request, so its text is made late.
+// otherNameError is the error of a certificate with none of the wanted names. It counts only if no
+// other authenticator accepts the request, so its text is made late.
 type otherNameError string
 
-// Error implements error. The text is that of the API machinery.
+// Error implements error, with the text of the API machinery.
 func (e otherNameError) Error() string {
 	return fmt.Sprintf("x509: subject with cn=%s is not in the allowed list", string(e))
 }

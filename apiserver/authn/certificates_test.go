@@ -164,7 +164,7 @@ func TestCertificatesOfControllers(t *testing.T) {
 	c := newCertificates(trust.options, func(namespace, name string) bool { return namespace == "kube-system" && name == "job-controller" })
 	const controller = "system:serviceaccount:kube-system:job-controller"
 	stolen := certificate(t, authority, controller, time.Now().Add(time.Hour))
-	for range 2 { // it is remembered
+	for range 2 { // the second result is cached
 		if answer, ok, err := c.AuthenticateRequest(with(stolen.cert)); ok || err == nil || !strings.Contains(err.Error(), "none counts for it") {
 			t.Errorf("%+v, %v", answer, err)
 		}
@@ -180,8 +180,8 @@ func TestCertificatesOfControllers(t *testing.T) {
 	}
 }
 
-// TestCertificatesOfOtherNames: only certificates of the names are looked at further, and what is
-// said of the others is what the API machinery says.
+// TestCertificatesOfOtherNames: only certificates of the names are checked further, and the errors
+// of the others are the API machinery's.
 func TestCertificatesOfOtherNames(t *testing.T) {
 	authority := certificate(t, nil, "CA", time.Now().Add(time.Hour))
 	trust := &trusted{now: time.Now()}

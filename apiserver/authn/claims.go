@@ -38,8 +38,8 @@ type claims struct {
 	Kubernetes kubernetesClaims `json:"kubernetes.io"`
 }
 
-// Binding says what a new token is for. Pod, Secret and Node are the objects it is bound to; a pod
-// that runs somewhere comes with its node.
+// Binding has the objects that a new token is bound to: Pod, Secret and Node. A pod that is bound
+// to a node comes with its node.
 type Binding struct {
 	Namespace         string
 	ServiceAccount    string

@@ -9,7 +9,7 @@ import (
 )
 
 // Readers of tokens expect a list of audiences, also when there is one. Tokens that were issued
-// with a string go on.
+// with a string stay valid.
 func TestAudiences(t *testing.T) {
 	b := Binding{Namespace: "ns", ServiceAccount: "robot", Audiences: []string{"one"}, Lifetime: time.Hour}
 	data, err := json.Marshal(b.claims("issuer", "id", time.Unix(0, 0)))

@@ -70,7 +70,7 @@ func (s *serviceAccountTokens) ended(ctx context.Context, token string) error {
 	return err
 }
 
-// ended is as that of serviceAccountTokens.
+// ended is serviceAccountTokens.ended for tokens in Secrets.
 func (l *legacyTokens) ended(ctx context.Context, token string) error {
 	var c legacyClaims
 	mine, err := l.issuer.open(token, LegacyIssuer, &c)

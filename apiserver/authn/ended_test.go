@@ -151,7 +151,8 @@ func TestTokensOfOthersDoNotEnd(t *testing.T) {
 	}
 }
 
-// TestNotedTokens: only what a token of a service account has proven ends with it.
+// TestNotedTokens: only requests that a token of a service account authenticated end with
+// the token.
 func TestNotedTokens(t *testing.T) {
 	key := newKey(t)
 	issuer, err := NewIssuer(issuerURL, only(key), time.Now)

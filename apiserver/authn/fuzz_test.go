@@ -15,7 +15,7 @@ import (
 )
 
 // FuzzTokens: of all texts, those alone count as tokens whose first two parts the issuer has
-// signed. A signature has a second form that says the same, so the third part may differ.
+// signed. A signature has a second, equivalent form, so the third part may differ.
 func FuzzTokens(f *testing.F) {
 	issuer, err := NewIssuer(issuerURL, only(newKey(f)), time.Now)
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 // key, and the other public keys that verify them.
 type Keys func() (sign crypto.Signer, others []crypto.PublicKey)
 
-// Issuer signs service-account tokens and knows the keys that verify them. It asks for them each
-// time, so that they can be exchanged while everything runs. It is safe for concurrent use.
+// Issuer signs service-account tokens and knows the keys that verify them. It reads the keys each
+// time, so that they can be exchanged while the server runs. It is safe for concurrent use.
 type Issuer struct {
 	url  string
 	keys Keys
@@ -64,7 +64,7 @@ func (i *Issuer) signer() (jose.Signer, error) {
 	return signer, nil
 }
 
-// keySet are the public keys; that of the one that signs first.
+// keySet are the public keys; the key that signs is the first.
 func (i *Issuer) keySet() (set jose.JSONWebKeySet, err error) {
 	sign, keys := i.keys()
 	if sign != nil {
@@ -155,8 +155,8 @@ func (i *Issuer) open(token, issuer string, claims any) (mine bool, err error) {
 	return true, revokedf("the signature of the service-account token does not match any known key")
 }
 
-// clocksDiffer is how far the clock of the server that has issued a token may be ahead of that of
-// the one that is shown it, as in Kubernetes: pods use their tokens at once, at any server.
+// clocksDiffer is how far the clock of the issuing server may be ahead of the clock of the
+// verifying one, as in Kubernetes: pods use their tokens at once, at any server.
 const clocksDiffer = time.Minute
 
 // inTime checks when a token begins and ends. Its end is exact. The cluster issues none without an

@@ -29,9 +29,9 @@ const (
 	invalidSinceLabel = "kubernetes.io/legacy-token-invalid-since"
 )
 
-// legacyClaims is what a token in a Secret says. It has no end and no audience: it lives as long as
-// the Secret holds it. The UID of the Secret is Barque's: with an RSA key a Secret that is made
-// again would have the same token.
+// legacyClaims are the claims of a token in a Secret. It has no end and no audience: it lives as
+// long as the Secret holds it. The UID of the Secret is Barque's: with an RSA key a Secret that is
+// made again would have the same token.
 type legacyClaims struct {
 	Issuer     string `json:"iss"`
 	Subject    string `json:"sub"`
@@ -43,7 +43,7 @@ type legacyClaims struct {
 }
 
 // IssueLegacy signs the token that a Secret of type kubernetes.io/service-account-token is to hold.
-// It is good for nothing until the Secret holds it.
+// It is invalid until the Secret holds it.
 func (i *Issuer) IssueLegacy(b Binding) (string, error) {
 	signer, err := i.signer()
 	if err != nil {
@@ -139,7 +139,7 @@ func (l *legacyTokens) used(ctx context.Context, secret *corev1.Secret) {
 	if err != nil {
 		return
 	}
-	// A day that is not noted refuses nobody: the next use notes it. Without a quorum nothing is
+	// A day that is not noted refuses no request: the next use notes it. Without a quorum nothing is
 	// written, and reads go on.
 	ctx, cancel := context.WithTimeout(ctx, notePatience)
 	defer cancel()

@@ -16,8 +16,8 @@ type revocable struct {
 	next    authenticator.Request
 }
 
-// AuthenticateRequest implements authenticator.Request. A stranger's certificate is next's to
-// refuse: it learns nothing of what is revoked.
+// AuthenticateRequest implements authenticator.Request. A certificate that next refuses gets next's
+// error, which shows nothing about revocation.
 func (c *revocable) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
 	response, ok, err := c.next.AuthenticateRequest(r)
 	if ok && c.revoked != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {

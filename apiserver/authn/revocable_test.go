@@ -33,8 +33,8 @@ func revoking(t *testing.T, authority *signer) (authenticator.Request, *atomic.P
 	return requests, bad
 }
 
-// TestARevokedCertificateCountsForNothing: whether it is remembered as a good one, or speaks for
-// others, or a name in headers comes along. It does not become a request without credentials.
+// TestARevokedCertificateCountsForNothing: also if it is cached as a good one, or is a proxy's, or
+// a name in headers comes along. It does not become a request without credentials.
 func TestARevokedCertificateCountsForNothing(t *testing.T) {
 	authority := certificate(t, nil, "CA", time.Now().Add(2*time.Hour))
 	between := certificate(t, authority, "between", time.Now().Add(time.Hour))
@@ -84,7 +84,7 @@ func TestARevokedCertificateCountsForNothing(t *testing.T) {
 	}
 }
 
-// TestWhatACertificateProvesEndsWithItsCA: the CA is believed no more while a request waits behind
+// TestWhatACertificateProvesEndsWithItsCA: the CA is trusted no more while a request waits behind
 // its authentication. Requests of users by another proof go on.
 func TestWhatACertificateProvesEndsWithItsCA(t *testing.T) {
 	authority, next := certificate(t, nil, "CA", time.Now().Add(2*time.Hour)), certificate(t, nil, "next", time.Now().Add(2*time.Hour))

@@ -15,8 +15,8 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 )
 
-// Objects looks up what tokens are bound to. A lister that does not know an object is not
-// believed: the object may be newer than the lister.
+// Objects reads the objects that tokens are bound to. An object that the lister lacks may be newer
+// than the lister, so it is read from the API.
 type Objects struct {
 	Client          kubernetes.Interface
 	ServiceAccounts listers.ServiceAccountLister
@@ -91,7 +91,7 @@ func (s *serviceAccountTokens) AuthenticateToken(ctx context.Context, token stri
 	return &authenticator.Response{User: info.UserInfo(), Audiences: matched}, true, nil
 }
 
-// check looks whether everything that the token is bound to is still there.
+// check checks that all objects that the token is bound to exist.
 func (s *serviceAccountTokens) check(ctx context.Context, c *claims) (*serviceaccount.ServiceAccountInfo, error) {
 	k := &c.Kubernetes
 	sa, err := s.objects.serviceAccount(ctx, k.Namespace, k.ServiceAccount.Name)

@@ -44,7 +44,7 @@ type Authorizers struct {
 	files    configfile.Files
 	builtin  Builtin
 	current  atomic.Pointer[generation]
-	// assembled is closed when builtin is there.
+	// assembled is closed when builtin is set.
 	assembled chan struct{}
 }
 
@@ -160,7 +160,7 @@ type generation struct {
 }
 
 // stale returns the path of a webhook's kubeconfig that has changed since it was read, or "". A
-// file that cannot be read now has not changed: the webhook goes on with what it had.
+// file that cannot be read now has not changed: the webhook keeps its configuration.
 func (g *generation) stale() string {
 	for _, path := range slices.Sorted(maps.Keys(g.clients)) {
 		if data, err := configfile.Read(path); err == nil && configfile.Hash(data) != g.clients[path] {
@@ -255,7 +255,7 @@ func newWebhook(name string, c *apiserver.WebhookConfiguration) (*webhook.Webhoo
 		webhookObserver{WebhookMetrics: webhookmetrics.NewWebhookMetrics(), MatcherMetrics: authorizationcel.NewMatcherMetrics()}, compiler())
 }
 
-// ordered asks the authorizers in the order of the package's comment.
+// ordered calls the authorizers in the order of the package's comment.
 type ordered struct {
 	masters    authorizer.Authorizer
 	own        authorizer.Authorizer // Node and RBAC

@@ -49,7 +49,7 @@ const (
 // permitted are users to whom RBAC permits get.
 var permitted = []string{"system:node:n1", "barque:kubelet-client", "system:kube-scheduler", jobController, nodeController, routeController, "root", "ann", "system:anonymous"}
 
-// started are authorizers that look for changed files, and what they decide.
+// started has running authorizers that watch their files, with their decisions.
 type started struct {
 	authorizer.Authorizer
 	*Authorizers
@@ -117,8 +117,8 @@ func hook(kubeconfig, policy, more string) string {
 	return fmt.Sprintf("- type: Webhook\n  name: hook\n  webhook:\n    timeout: 3s\n    authorizedTTL: 1ms\n    unauthorizedTTL: 1ms\n    subjectAccessReviewVersion: v1\n    matchConditionSubjectAccessReviewVersion: v1\n    failurePolicy: %s\n    connectionInfo: {type: KubeConfigFile, kubeConfigFile: %s}\n%s", policy, kubeconfig, more)
 }
 
-// TestIllWebhooks: whatever a webhook does, and wherever it stands, nodes, administrators and the
-// cluster's own parts get their rights, and no more.
+// TestIllWebhooks: with a webhook that misbehaves in any way, at any place, nodes, administrators
+// and the cluster's own parts get their rights, and no more.
 func TestIllWebhooks(t *testing.T) {
 	asked := &atomic.Int32{}
 	dead := httptest.NewTLSServer(http.NotFoundHandler())
@@ -176,7 +176,7 @@ func TestIllWebhooks(t *testing.T) {
 			if want := ill == "lies"; (shared == authorizer.DecisionAllow) != want || want && asked.Load() == before {
 				t.Errorf("%s: %v, and the webhook was asked %d times", nodeController, shared, asked.Load()-before)
 			}
-			// Others depend on it, as the file says: RBAC, which would permit it, is not in it.
+			// Others depend on it, as the file configures: RBAC, which would permit it, is not in it.
 			got, _, _ := decides.Authorize(t.Context(), who{"ann", nil}.does("get", ""))
 			if want := ill == "lies"; (got == authorizer.DecisionAllow) != want {
 				t.Errorf("ann: %v", got)
@@ -185,8 +185,8 @@ func TestIllWebhooks(t *testing.T) {
 	}
 }
 
-// TestOnlyAdministratorsActAsControllers: whatever a role or a webhook says, nobody else takes the
-// identity of a part of the control plane. Other accounts can be impersonated as in Kubernetes.
+// TestOnlyAdministratorsActAsControllers: no role and no webhook lets other users impersonate a
+// part of the control plane. Other accounts can be impersonated as in Kubernetes.
 func TestOnlyAdministratorsActAsControllers(t *testing.T) {
 	anything := func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 		return authorizer.DecisionAllow, "", nil
@@ -241,8 +241,8 @@ func TestOnlyAdministratorsActAsControllers(t *testing.T) {
 	}
 }
 
-// TestOrder: authorizers decide in the file's order; conditions keep a webhook out, and an ill one
-// with the policy NoOpinion is passed over.
+// TestOrder: authorizers decide in the file's order; conditions keep a webhook out, and a failing
+// one with the policy NoOpinion is passed over.
 func TestOrder(t *testing.T) {
 	asked := &atomic.Int32{}
 	denies := newHook(t, func(s authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
@@ -273,7 +273,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestReload: a changed file counts; a wrong one leaves the former.
+// TestReload: a changed file counts; after a faulty one the former stays.
 func TestReload(t *testing.T) {
 	dir := t.TempDir()
 	path := logintest.Write(t, filepath.Join(dir, "a.yaml"), head+"- {type: Node, name: node}\n")
@@ -309,7 +309,7 @@ func TestReload(t *testing.T) {
 }
 
 // TestChangedKubeconfigOfAWebhook: the kubeconfig is read with the configuration. One that changes
-// alone does not count, and the status says so until the configuration changes, too.
+// alone does not count, and the status reports that until the configuration changes, too.
 func TestChangedKubeconfigOfAWebhook(t *testing.T) {
 	dir := t.TempDir()
 	at := func(port string) string {
@@ -338,7 +338,7 @@ func TestChangedKubeconfigOfAWebhook(t *testing.T) {
 	await.True(t, "it counts with a change of the configuration", func() bool { return problem() == "" })
 }
 
-// TestCheck: wrong options are refused before the start.
+// TestCheck: faulty options are refused before the start.
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string { return logintest.Write(t, filepath.Join(dir, name), content) }

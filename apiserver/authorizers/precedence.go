@@ -13,7 +13,7 @@ import (
 	"github.com/barque/barque/internal/clusterusers"
 )
 
-// rank says which authorizers decide for a request.
+// rank selects the authorizers that decide for a request.
 type rank int
 
 const (

@@ -37,7 +37,7 @@ type Sources struct {
 // Failing is an object with calls that fail.
 type Failing struct {
 	Kind, Name string
-	// Webhooks are those of a configuration of admission, by name.
+	// Webhooks are the webhooks of a configuration of admission, by name.
 	Webhooks []string
 	// Service is NAMESPACE/NAME of the Service to call.
 	Service string
@@ -45,7 +45,7 @@ type Failing struct {
 	Why string
 }
 
-// defaultPort is that of a Service for which no port is named.
+// defaultPort is the port of a Service for which none is named.
 const defaultPort = 443
 
 // Find returns the failing calls, ordered by kind and name.

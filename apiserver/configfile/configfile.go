@@ -1,6 +1,6 @@
-// Package configfile reads configuration files of a server: once, or again whenever they change. It
+// Package configfile reads configuration files of a server: once, or again after each change. It
 // knows for each file the hash of the content that is in effect, so that files that differ between
-// servers are seen. What a file means is its reader's.
+// servers are seen. It does not interpret the content.
 package configfile
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/barque/barque/internal/lifecycle"
 )
 
-// Every is the interval at which a file is looked at. Files are small. Reading, and not watching,
-// is right for all ways of replacing them: a rename, a symbolic link, a write in place.
+// Every is the interval at which a file is read. Files are small. Reading, and not watching, is
+// right for all ways of replacing them: a rename, a symbolic link, a write in place.
 const Every = 5 * time.Second
 
 // maxSize bounds a file: a wrong path, such as a device, is no reason to fill the memory.
@@ -35,7 +35,7 @@ type State struct {
 	// Next is the hash of the content on disk if it is another one, and counts from the next start
 	// on.
 	Next string
-	// Problem says why the content on disk is not in effect, or what else is wrong with it.
+	// Problem is the reason why the content on disk is not in effect, or another fault of it.
 	Problem string
 }
 
@@ -86,13 +86,13 @@ func unread(err error) error {
 // Config of a File. Flag and Path are required.
 type Config struct {
 	Flag, Path string
-	// Apply puts a content into effect, or says what is wrong with it. nil means that a change
-	// counts at the next start only.
+	// Apply puts a content into effect, or returns the fault of it. nil means that a change counts at
+	// the next start only.
 	Apply func(ctx context.Context, data []byte) error
-	// Reloaded is called after each change was applied or refused; nil is nobody.
+	// Reloaded is called after each change was applied or refused; it may be nil.
 	Reloaded func(data []byte, err error)
-	// Meanwhile says what counts while the content on disk is not in effect, and how to end that.
-	// nil adds nothing to a problem.
+	// Meanwhile describes the content in effect while the one on disk is not, and how to end that. nil
+	// adds nothing to a problem.
 	Meanwhile func() string
 	Logger    *slog.Logger
 }
@@ -120,10 +120,10 @@ func Fixed(flag, path string, logger *slog.Logger) (*File, error) {
 	return New(Config{Flag: flag, Path: path, Logger: logger}, data), nil
 }
 
-// Files are those of one part of a server.
+// Files are the configuration files of one part of a server.
 type Files []*File
 
-// Run looks at all until the context ends, also where there is none.
+// Run checks all files until the context ends. Without files it waits for that.
 func (f Files) Run(ctx context.Context) error {
 	runs := []func(context.Context) error{func(ctx context.Context) error {
 		<-ctx.Done()
@@ -143,7 +143,7 @@ func (f Files) States() (out []State) {
 	return out
 }
 
-// Run looks at the file until the context ends.
+// Run checks the file until the context ends.
 func (f *File) Run(ctx context.Context) error {
 	ticks := time.NewTicker(Every)
 	defer ticks.Stop()
@@ -157,9 +157,9 @@ func (f *File) Run(ctx context.Context) error {
 	}
 }
 
-// Check applies the content if it is not in effect, and the last look has found the same: half of a
-// file that is being written may be valid, and lack a rule. One that is refused is tried again:
-// what was wrong may be outside of the file.
+// Check applies the content if it is not in effect, and the last read has found the same: half of a
+// file that is being written may be valid, and lack a rule. A refused content is tried again,
+// because the cause may be outside of the file.
 func (f *File) Check(ctx context.Context) {
 	data, err := read(f.Path)
 	hash := ""

@@ -111,7 +111,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestRead refuses what is no file, and one that is too large.
+// TestRead: a path that is not a file, and a file that is too large, are refused.
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
 	large := filepath.Join(dir, "large")
@@ -128,8 +128,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestFixedFiles: files that are read at the start are looked at together, with the flag in an
-// error.
+// TestFixedFiles: files that are read at the start are checked together, with the flag in an error.
 func TestFixedFiles(t *testing.T) {
 	path, logger := filepath.Join(t.TempDir(), "config.yaml"), slog.New(slog.DiscardHandler)
 	if _, err := Fixed("--config", path, logger); err == nil || !strings.HasPrefix(err.Error(), "--config "+path+": ") {

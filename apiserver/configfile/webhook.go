@@ -116,7 +116,8 @@ func namesOf[V any](of map[string]V) string {
 	return strings.Join(slices.Sorted(maps.Keys(of)), ", ")
 }
 
-// usable checks what a client would only find with its first request: the URL and the certificates.
+// usable checks the URL and the certificates. A client would find their faults only with its first
+// request.
 func usable(config *rest.Config) error {
 	if _, _, err := rest.DefaultServerUrlFor(config); err != nil {
 		return fmt.Errorf("server: want the URL of the webhook, such as https://HOST/PATH: %w", err)

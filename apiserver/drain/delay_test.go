@@ -49,8 +49,8 @@ func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 }
 
 // TestShutdownDelay stops a server as package node does: for the time of --shutdown-delay-duration
-// it answers requests, also over new connections, and says that it is not ready. Then its port
-// closes. A request of the last moment is answered.
+// it answers requests, also over new connections, and its readiness fails. Then its port closes. A
+// request of the last moment is answered.
 func TestShutdownDelay(t *testing.T) {
 	const delay, long = 20 * time.Second, 3 * time.Second
 	synctest.Test(t, func(t *testing.T) {

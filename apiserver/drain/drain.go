@@ -1,10 +1,10 @@
 // Package drain takes a server out of service before it stops, if another server can replace it:
 //
-//	told to stop ─▶ not ready ─▶ hands leadership over ─▶ out of the endpoints ─▶ its parts stop, the newest first
+//	stop requested ─▶ not ready ─▶ hands leadership over ─▶ out of the endpoints ─▶ parts stop, newest first
 //
-// It serves meanwhile. Load balancers and the kubernetes Service's endpoints leave it by its
-// /readyz. When its port closes, only clients with a connection are left. They are told to leave
-// with their next answer, or in the middle of a watch.
+// It serves meanwhile. Load balancers and the kubernetes Service's endpoints drop it by its
+// /readyz. When its port closes, only clients with a connection are left. The next response to each
+// has it close the connection, and running watches are ended.
 package drain
 
 import (
@@ -28,14 +28,13 @@ import (
 const AtMost = 4 * time.Second
 
 const (
-	// atLeast is for those that ask for readiness now and then: every half second, and twice.
+	// atLeast is for clients that check readiness now and then: every half second, and twice.
 	atLeast = 1200 * time.Millisecond
-	// look is how often it looks whether it is still among them.
+	// look is the interval of checks that it is still among them.
 	look = 50 * time.Millisecond
 )
 
-// checkName is the name of the readiness check that fails from the moment at which this server was
-// told to stop.
+// checkName is the name of the readiness check that fails from the stop request on.
 const checkName = "draining"
 
 var errDraining = errors.New("this server is about to stop")
@@ -53,9 +52,9 @@ func (d *Drain) Check() healthz.HealthChecker {
 	})
 }
 
-// Departure is what a server does before its parts stop, and what it needs for that.
+// Departure has the steps of a server before its parts stop, and their dependencies.
 type Departure struct {
-	// Least is how long it goes on to serve at least; it is no shorter than atLeast.
+	// Least is the least time of further service; it is no shorter than atLeast.
 	Least    time.Duration
 	Ready    func(context.Context) error
 	HandOver func() error
@@ -63,8 +62,8 @@ type Departure struct {
 	Logger   *slog.Logger
 }
 
-// Run returns when nobody needs this server any more, or after AtMost and what Least is longer than
-// the usual time.
+// Run returns when no client needs this server any more, or after AtMost, extended by the time by
+// which Least exceeds its default.
 func (d Departure) Run(out *Drain) {
 	serves := max(d.Least, atLeast)
 	ctx, cancel := context.WithTimeout(context.Background(), serves-atLeast+AtMost)
@@ -73,8 +72,8 @@ func (d Departure) Run(out *Drain) {
 	least := time.After(serves)
 	out.begun.Store(true)
 	d.Logger.Info("about to stop: not ready any more, so that clients go to the other servers")
-	// One that cannot serve has nobody to send away. An election may be under way; it gets its
-	// time, and not all of it.
+	// A server that is not ready has no clients to send away. An election may be under way; it gets a
+	// part of the time.
 	if err := d.readyWithin(ctx, atLeast); err != nil {
 		d.Logger.Info("stopping at once: this server's store does not serve, so nobody waits for it", "err", err)
 		return
@@ -105,8 +104,8 @@ func (d Departure) readyWithin(ctx context.Context, limit time.Duration) error {
 // kubernetesService is the Service by which pods find the API.
 const kubernetesService = "kubernetes"
 
-// Listed tells whether the address is among the endpoints of the kubernetes Service, as far as the
-// lister knows.
+// Listed reports whether the address is among the endpoints of the kubernetes Service, as far as
+// the lister knows.
 func Listed(lister discoverylisters.EndpointSliceLister, addr netip.Addr) bool {
 	list, err := lister.EndpointSlices(metav1.NamespaceDefault).List(labels.Set{discoveryv1.LabelServiceName: kubernetesService}.AsSelector())
 	if err != nil {

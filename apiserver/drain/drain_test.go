@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestDeparture: how long a server takes that is told to stop, and what it does meanwhile.
+// TestDeparture: how long a server takes to stop, and its steps meanwhile.
 func TestDeparture(t *testing.T) {
 	after := func(d time.Duration) func(context.Context) error {
 		return func(ctx context.Context) error {

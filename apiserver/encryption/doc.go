@@ -10,7 +10,7 @@
 // A file of providers (package provider) may write in place of the data keys. The state of the keys
 // lists it then, so that the key of a value follows from that state and from this server's file.
 //
-// What holds:
+// Invariants:
 //   - a value that cannot be decrypted is an error of its reader. It is never taken for an absent
 //     or an empty object, and nothing overwrites it;
 //   - each write of a resource that can be encrypted requires that the state of the keys is still
@@ -18,12 +18,13 @@
 //     an old key, and none in clear, comes into the store after the keys have gone on;
 //   - a value of a provider is written only while the state lists the file, and the key under which
 //     the value is. Otherwise the data key writes;
-//   - what the state covers is never written in clear while there is a data key, and nothing that
-//     is encrypted becomes clear unless its resource was taken out, or encryption was switched off;
+//   - a value that the state covers is never written in clear while there is a data key, and an
+//     encrypted value becomes clear only if its resource was taken out, or encryption was switched
+//     off;
 //   - resources that can never be encrypted are stored as if this package was not there.
 //
 // It keeps no keys, and does not decide when they change: membership/datakeys does.
 package encryption
 
-// Cipher is that of values, for reports.
+// Cipher is the cipher of values, for reports.
 const Cipher = "AES-256-GCM, with a key for each value"

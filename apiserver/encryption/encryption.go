@@ -18,9 +18,9 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// Epoch is the state of the data keys at one revision of it. It says how values are written.
+// Epoch is the state of the data keys at one revision of it. It defines how values are written.
 type Epoch struct {
-	// Revision is that of the state's last change in the store; 0: the store has none.
+	// Revision is the revision of the state's last change in the store; 0: the store has none.
 	Revision uint64
 	// Resources are encrypted, or may be soon, without those of Except. See package scope.
 	Resources, Except []string
@@ -28,7 +28,7 @@ type Epoch struct {
 	Writes string
 	// File is the hash of the file of providers that is in use; empty: there is none.
 	File string
-	// Labels are those of the keys under which the file's providers write.
+	// Labels are the labels of the keys under which the file's providers write.
 	Labels []string
 }
 
@@ -42,7 +42,7 @@ type Keys interface {
 	Epoch(ctx context.Context) (*Epoch, error)
 	// Renew learns the newest state that there is.
 	Renew(ctx context.Context) error
-	// Key returns the key with the ID. The error tells why this server does not have it. It is
+	// Key returns the key with the ID. The error has the reason why this server lacks it. It is
 	// ErrUnlisted only if the newest state of the keys, of all servers, does not list the key.
 	Key(ctx context.Context, id string) ([]byte, error)
 }
@@ -50,7 +50,7 @@ type Keys interface {
 // ErrUnlisted is returned for a key that no server can have: its values are lost.
 var ErrUnlisted = errors.New("the newest state of the data keys does not list it")
 
-// Outside are providers of this server's own: those of a file.
+// Outside has the providers of this server's own file.
 type Outside interface {
 	// Now returns the providers in effect. They may be others at any time.
 	Now() Providers
@@ -59,7 +59,7 @@ type Outside interface {
 	Unreadable(stored []byte, at value.Context, cause error) error
 }
 
-// Providers are those of one content of a file. They stay as they are.
+// Providers are the providers of one content of a file. They stay as they are.
 type Providers interface {
 	// File is the hash of the content; empty: there is no file.
 	File() string
@@ -109,7 +109,7 @@ func (t *Transformers) TransformerForResource(resource schema.GroupResource) val
 	return &sealer{all: t, of: resource, never: Never(resource)}
 }
 
-// providers returns those of this server's file.
+// providers returns the providers of this server's file.
 func (t *Transformers) providers() Providers {
 	if t.outside == nil {
 		return noFile{}
@@ -117,8 +117,8 @@ func (t *Transformers) providers() Providers {
 	return t.outside.Now()
 }
 
-// form is that of a value: under the provider of a file, or else under a data key, or else in
-// clear.
+// form is the form of a value: under the provider of a file, or else under a data key, or else
+// in clear.
 type form struct {
 	with  Provider // nil without one
 	id    string   // of the data key; empty is in clear
@@ -147,8 +147,8 @@ func (e *Epoch) form(file Providers, resource schema.GroupResource) (is form) {
 // follow.
 const Prefix = storage.Enciphered + "barque:v1:"
 
-// KeyOf returns the ID of the data key under which a stored value is; empty: it is in clear, or was
-// encrypted by something else.
+// KeyOf returns the ID of the data key of a stored value; empty: it is in clear, or was encrypted
+// by another program.
 func KeyOf(stored []byte) string {
 	id, _, _ := split(stored)
 	return id
@@ -163,7 +163,7 @@ func split(stored []byte) (id string, sealed []byte, ok bool) {
 	return string(name), sealed, ok
 }
 
-// of returns what encrypts and decrypts with a key. The caller may be the first one to use it.
+// of returns the transformer of a key. The caller may be its first user.
 func (t *Transformers) of(ctx context.Context, id string) (value.Transformer, error) {
 	t.mu.RLock()
 	known := t.byKey[id]
@@ -201,8 +201,8 @@ func (t *Transformers) Seal(ctx context.Context, id string, data []byte, at valu
 	return slices.Concat([]byte(Prefix), []byte(id), []byte(":"), sealed), nil
 }
 
-// Open returns a stored value in clear, and the ID of the key under which it was. The error is a
-// storage.UnavailableError unless nobody can read the value: it was changed, or its key is gone.
+// Open returns a stored value in clear, and the ID of its key. The error is a
+// storage.UnavailableError unless no server can read the value: it was changed, or its key is gone.
 func (t *Transformers) Open(ctx context.Context, stored []byte, at value.Context) (data []byte, id string, err error) {
 	id, sealed, ours := split(stored)
 	switch {
@@ -252,8 +252,8 @@ type sealer struct {
 
 var _ storage.Sealer = (*sealer)(nil)
 
-// Seal implements storage.Sealer. The state of the keys is read before all else: what is decided
-// after it, by a file that may change, counts only while that state is the newest one.
+// Seal implements storage.Sealer. The state of the keys is read first. A later decision, by a file
+// that may change, counts only while that state is the newest one.
 func (s *sealer) Seal(ctx context.Context, data []byte, at value.Context) ([]byte, raftstore.Precondition, error) {
 	if s.never { // first: nodes need their leases, also while the state of the keys is damaged
 		return data, raftstore.Precondition{}, nil

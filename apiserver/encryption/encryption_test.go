@@ -59,7 +59,7 @@ func (r *ring) Key(_ context.Context, id string) ([]byte, error) {
 	return nil, fmt.Errorf("data key %s is not on this server", id)
 }
 
-// stores are those of Secrets and ConfigMaps over one backend.
+// stores are the stores of Secrets and ConfigMaps over one backend.
 type stores struct {
 	backend            *raftstore.Store
 	secrets, configs   kstorage.Interface
@@ -125,8 +125,8 @@ func update(ctx context.Context, s *stores, text string) error {
 
 func key(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
 
-// TestObjectsUnderKeys: what is covered is encrypted by the newest state of the keys, whatever a
-// writer knew before, and all else is stored as it is.
+// TestObjectsUnderKeys: covered resources are encrypted by the newest state of the keys, even if
+// the writer knew an older one, and other resources are stored in clear.
 func TestObjectsUnderKeys(t *testing.T) {
 	keys := &ring{epoch: &Epoch{Resources: []string{"secrets"}}, keys: map[string][]byte{"one": key(1), "two": key(2)}}
 	s := newStores(t, keys)
@@ -184,8 +184,8 @@ func anyway(ctx context.Context, s *stores) error {
 		kstorage.DeleteOptions{ExpectTransformOrDecodeError: true})
 }
 
-// TestMissingKey: an object whose key this server does not have is an error of everyone who needs
-// it, and stays as it is, also for those who delete corrupt objects.
+// TestMissingKey: an object whose key this server lacks is an error for every reader, and is not
+// changed, even by a deletion of corrupt objects.
 func TestMissingKey(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.AllowUnsafeMalformedObjectDeletion, true)
 	keys := &ring{epoch: &Epoch{Resources: []string{"secrets"}, Writes: "one"}, keys: map[string][]byte{"one": key(1)}}
@@ -233,7 +233,7 @@ func TestMissingKey(t *testing.T) {
 }
 
 // TestWritesInClearNeedNoKeys: resources that can never be encrypted, such as the leases of nodes,
-// are written as ever while the state of the keys is damaged, or cannot be read.
+// can be written while the state of the keys is damaged, or cannot be read.
 func TestWritesInClearNeedNoKeys(t *testing.T) {
 	damaged := errors.New("the state of the data keys is damaged")
 	transformers := New(&ring{unknown: damaged}, guardKey)
@@ -250,7 +250,7 @@ func TestWritesInClearNeedNoKeys(t *testing.T) {
 	}
 }
 
-// TestLostValues: an object that nobody can read any more can be deleted, by those who want that.
+// TestLostValues: an object that no server can read any more can be deleted as a corrupt object.
 func TestLostValues(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.AllowUnsafeMalformedObjectDeletion, true)
 	keys := &ring{epoch: &Epoch{Resources: []string{"secrets"}, Writes: "one"}, keys: map[string][]byte{"one": key(1)}, missing: ErrUnlisted}
@@ -284,7 +284,7 @@ func TestLostValues(t *testing.T) {
 	}
 }
 
-// TestBadValues: a value that was changed, moved, cut, or encrypted by something else is an error.
+// TestBadValues: a value that was changed, moved, cut, or encrypted by another program is an error.
 func TestBadValues(t *testing.T) {
 	keys := &ring{epoch: &Epoch{Resources: []string{"secrets"}, Writes: "one"}, keys: map[string][]byte{"one": key(1)}}
 	s := newStores(t, keys)
@@ -310,8 +310,9 @@ func TestBadValues(t *testing.T) {
 	}
 }
 
-// TestFirstWriteOfANewlyNamedResource: a writer that knows a state which does not name its resource
-// stores nothing in clear once a newer state does. What can never be encrypted is not guarded.
+// TestFirstWriteOfANewlyNamedResource: a writer that knows a state which does not name its
+// resource stores nothing in clear once a newer state does. Resources that can never be encrypted
+// are not guarded.
 func TestFirstWriteOfANewlyNamedResource(t *testing.T) {
 	keys := &ring{epoch: &Epoch{Resources: []string{"secrets"}, Writes: "one"}, keys: map[string][]byte{"one": key(1)}}
 	s := newStores(t, keys)
@@ -354,8 +355,7 @@ type failing struct{ ring }
 
 func (*failing) Renew(context.Context) error { return errors.New("no leader") }
 
-// TestUnreadableObjectsAreNamedInOrder: the same objects are the same error, whoever was read
-// first.
+// TestUnreadableObjectsAreNamedInOrder: the same objects are the same error, in any order of reads.
 func TestUnreadableObjectsAreNamedInOrder(t *testing.T) {
 	keys := &ring{epoch: &Epoch{Resources: []string{"secrets"}, Writes: "one"}, keys: map[string][]byte{"one": key(1)}}
 	s := newStores(t, keys)

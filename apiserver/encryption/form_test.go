@@ -65,7 +65,7 @@ func TestForms(t *testing.T) {
 		epoch    Epoch
 		hash     string
 		resource schema.GroupResource
-		want     string // the beginning of what is written; empty: in clear
+		want     string // the beginning of the stored value; empty: in clear
 	}{
 		"in use":                    {Epoch{Writes: "one", File: "h", Labels: []string{"k8s:enc:secretbox:v1:k1"}, Resources: []string{"secrets"}}, "h", secrets, "k8s:enc:secretbox:v1:k1:"},
 		"another file is in use":    {Epoch{Writes: "one", File: "h", Labels: []string{"k8s:enc:secretbox:v1:k1"}, Resources: []string{"secrets"}}, "i", secrets, Prefix + "one:"},
@@ -88,8 +88,8 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestLabel: a label names the key of a value, also the one inside of a KMS, and is short whatever
-// the value is.
+// TestLabel: a label names the key of a value, also the one inside of a KMS, and is short for
+// every value.
 func TestLabel(t *testing.T) {
 	object := func(id string) string {
 		data := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), []byte("data"))

@@ -11,7 +11,7 @@ import (
 	"github.com/barque/barque/apiserver/storage"
 )
 
-// kmsPrefix is how values begin whose key a plugin of KMS v2 has encrypted. Its name follows.
+// kmsPrefix begins values whose key a plugin of KMS v2 has encrypted. Its name follows.
 const kmsPrefix = storage.Enciphered + "kms:v2:"
 
 // keyIDField is the field keyID of upstream's EncryptedObject, which a value under a plugin is.

@@ -30,11 +30,11 @@ type Objects struct {
 	Now          func() time.Time
 }
 
-// writers is how many objects are rewritten at a time: what waits for the disks at the same time
-// goes out as one log entry.
+// writers is how many objects are rewritten at a time: writes that wait for the disks at the same
+// time become one log entry.
 const writers = 16
 
-// everything is where all objects are.
+// everything is the prefix of all objects.
 const everything = storage.DefaultPrefix + "/"
 
 // forms knows the form in which each object is to be, by one Epoch and one content of the file:
@@ -115,8 +115,8 @@ func (f *forms) looks(item *raftstore.Item, want form) bool {
 	return KeyOf(item.Value) == want.id && (want.id != "" || !Enciphered(item.Value))
 }
 
-// has reports whether an object is in its form. A provider of the file decrypts its value for that,
-// which may fail: no other one can tell that this value is of its key.
+// has reports whether an object is in its form. For that, a provider of the file decrypts its
+// value, which may fail: only that provider can recognize a value of its key.
 func (f *forms) has(ctx context.Context, item *raftstore.Item) (bool, error) {
 	want, resource := f.of(item)
 	if !f.looks(item, want) || want.with == nil {
@@ -130,7 +130,7 @@ func (f *forms) has(ctx context.Context, item *raftstore.Item) (bool, error) {
 	return !stale, err
 }
 
-// Counts are those of stored values.
+// Counts are numbers of stored values.
 type Counts struct {
 	// Under has how many there are by the IDs of data keys, and by the Labels of other ones.
 	Under map[string]int
@@ -238,7 +238,7 @@ func (o *Objects) Rewrite(ctx context.Context, term uint64, e *Epoch, report fun
 	}
 }
 
-// look has the objects that are not in their form, and those of which that is not known.
+// look has the objects that are not in their form, and the unreadable ones.
 type look struct {
 	stale      []raftstore.Item
 	unreadable []*unreadableError

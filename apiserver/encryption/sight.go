@@ -35,7 +35,7 @@ func (o *Objects) Readable(ctx context.Context) (cannot, err error) {
 		if Enciphered(item.Value) && KeyOf(item.Value) == "" {
 			resource, ok := where.resource(item.Key)
 			of := class{resource, Label(item.Value)}
-			if ok && len(samples[of]) < tried { // nobody asks for one of a resource that is not served
+			if ok && len(samples[of]) < tried { // a resource that is not served has no sample
 				samples[of] = append(samples[of], item)
 			}
 		}
@@ -79,8 +79,9 @@ func NewSight(objects func() *Objects, ready <-chan struct{}, changed func()) *S
 	return &Sight{Objects: objects, Ready: ready, Changed: changed, again: make(chan struct{}, 1)}
 }
 
-// What this server reads changes with its file, its plugins and the state of the keys: each of them
-// asks for a look. A look at 100,000 values of a file takes some 0.1 s (BenchmarkReadable).
+// The values that this server can read change with its file, its plugins and the state of
+// the keys: each of them requests a check. A check of 100,000 values of a file takes some
+// 0.1 s (BenchmarkReadable).
 const (
 	lookEvery  = time.Minute
 	blindEvery = 10 * time.Second // while it cannot read
@@ -106,7 +107,7 @@ func (s *Sight) Blind() error {
 	return nil
 }
 
-// Again asks for a look. It does not wait.
+// Again requests a check. It does not wait.
 func (s *Sight) Again() {
 	select {
 	case s.again <- struct{}{}:
@@ -142,7 +143,7 @@ func (s *Sight) Look(ctx context.Context) {
 	defer cancel()
 	cannot, err := s.Objects().Readable(within)
 	if err != nil && (cannot == nil || ctx.Err() != nil) {
-		return // the store does not answer: that says nothing
+		return // the store does not answer: the check has no result
 	}
 	if cannot != nil {
 		cannot = fmt.Errorf("%s: %w", blindText, cannot)

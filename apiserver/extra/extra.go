@@ -18,8 +18,8 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// MastersOnly refuses other methods, and whoever is no administrator by system:masters or
-// barque:admins, whatever RBAC says. One who acts as an administrator has to be one.
+// MastersOnly refuses other methods, and users without system:masters or barque:admins, independent
+// of RBAC. A user that impersonates an administrator has to be one.
 func MastersOnly(method string, next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch _, ok := Master(w, r); {
@@ -32,8 +32,8 @@ func MastersOnly(method string, next http.HandlerFunc) http.Handler {
 	})
 }
 
-// MastersAndServers is MastersOnly that serves the other servers, too: these ask on behalf of an
-// administrator.
+// MastersAndServers is MastersOnly that serves the other servers, too, because they act for
+// an administrator.
 func MastersAndServers(method string, next http.HandlerFunc) http.Handler {
 	masters := MastersOnly(method, next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -45,8 +45,8 @@ func MastersAndServers(method string, next http.HandlerFunc) http.Handler {
 	})
 }
 
-// MastersChange serves everybody who may read the path by RBAC, and refuses every other method to
-// whoever is no administrator, as MastersOnly does.
+// MastersChange serves the path to all users that may read it by RBAC. It refuses every other
+// method to users that are no administrators, as MastersOnly does.
 func MastersChange(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
@@ -58,7 +58,7 @@ func MastersChange(next http.Handler) http.Handler {
 	})
 }
 
-// IsServer reports whether another server asks.
+// IsServer reports whether the request is another server's.
 func IsServer(r *http.Request) bool { return caller.Both(r.Context(), clusterusers.HasServer) }
 
 // Master returns the user of an administrator's request, as for MastersOnly. It has refused any
@@ -91,8 +91,8 @@ func Answer(w http.ResponseWriter, status int, value any) {
 	}
 }
 
-// Unavailable answers that something could not be done. Where that is because there has been no
-// leader for long, the answer says so as those of the API do.
+// Unavailable answers that a request could not be served. If there has been no leader for long, the
+// answer has the reason, as those of the API do.
 func Unavailable(w http.ResponseWriter, err error) {
 	if !errors.Is(err, raftstore.ErrLeaderless) {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)

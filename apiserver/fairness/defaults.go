@@ -21,8 +21,8 @@ import (
 // manager is the field manager that kube-apiserver has for the objects of every cluster.
 const manager = "api-priority-and-fairness-config-producer-v1"
 
-// Ensure lays down the priority levels and flow schemas that every cluster has, and repairs them.
-// The informers tell what is there; so nothing is asked or written while all is right.
+// Ensure creates the priority levels and flow schemas that every cluster has, and repairs them. It
+// compares with the informers, so no request is made while all is right.
 func Ensure(ctx context.Context, client kubernetes.Interface, informers informers.SharedInformerFactory) error {
 	v1 := informers.Flowcontrol().V1()
 	levels, err := v1.PriorityLevelConfigurations().Lister().List(labels.Everything())
@@ -50,8 +50,8 @@ type object[T any] interface {
 // defaults are the objects of one kind that every cluster has.
 type defaults[T any, P object[T]] struct {
 	mandatory, suggested []P
-	// adopt gives an object the wanted spec, but for what is its owner's to choose, and tells
-	// whether it had another one.
+	// adopt gives an object the wanted spec, except for fields that its owner may choose, and reports
+	// whether that changed it.
 	adopt func(into, want P) bool
 }
 
@@ -85,11 +85,11 @@ func adoptLevel(into, want *flowcontrolv1.PriorityLevelConfiguration) bool {
 	return true
 }
 
-// plan is what there is to do about one kind.
+// plan has the changes to make for one kind.
 type plan[P any] struct{ create, update, remove []P }
 
-// decide compares the objects that are there with those of every cluster. An object that follows
-// the defaults, but is none of them any more, goes.
+// decide compares the existing objects with those of every cluster. An object that follows the
+// defaults, and is a default no more, is removed.
 func decide[T any, P object[T]](is []P, of defaults[T, P]) plan[P] {
 	var todo plan[P]
 	others := map[string]P{}
@@ -134,8 +134,8 @@ func decide[T any, P object[T]](is []P, of defaults[T, P]) plan[P] {
 	return todo
 }
 
-// followsDefaults tells whether a suggested object is kept as suggested: as its annotation says or,
-// without one, until somebody has changed its spec.
+// followsDefaults reports whether a suggested object is kept as suggested: as its annotation says
+// or, without one, until its spec has been changed.
 func followsDefaults(o metav1.Object) bool {
 	said, err := autoUpdate(o)
 	if err != nil {
@@ -155,7 +155,8 @@ type writer[P any] interface {
 	Delete(context.Context, string, metav1.DeleteOptions) error
 }
 
-// act carries a plan out as far as it goes. Where somebody else was faster, the next round sees it.
+// act carries a plan out as far as it goes. Where another server was faster, the next round
+// sees it.
 func act[P metav1.Object](ctx context.Context, kind string, client writer[P], todo plan[P]) error {
 	var errs []error
 	failed := func(o P, err error) {

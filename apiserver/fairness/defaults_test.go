@@ -37,7 +37,7 @@ func TestDecideSchema(t *testing.T) {
 		generation int64
 		own        bool // has a spec of its own
 
-		said2, kept string // "" for what is left as it is: the annotation and whose spec it has then
+		said2, kept string // "" if unchanged: the annotation and whose spec it has then
 	}{
 		"as suggested":            {suggested, "true", 1, false, "", ""},
 		"suggested otherwise":     {suggested, "true", 3, true, "true", "default"},
@@ -87,7 +87,7 @@ func TestDecideSchema(t *testing.T) {
 	}
 }
 
-// What was a default in another version goes; what users have made, or made their own, stays.
+// A default of another version is removed; an object that users made or changed stays.
 func TestDecideRemoves(t *testing.T) {
 	var is []*flowcontrolv1.PriorityLevelConfiguration
 	for name, said := range map[string]string{"gone": "true", "kept": "false", "odd": "x"} {
@@ -100,7 +100,7 @@ func TestDecideRemoves(t *testing.T) {
 	}
 }
 
-// How much exempt requests hold back is the owner's to say, and nothing else of a mandatory level.
+// The owner may set how much exempt requests hold back, and nothing else of a mandatory level.
 func TestExemptLevel(t *testing.T) {
 	is := bootstrap.MandatoryPriorityLevelConfigurationExempt.DeepCopy()
 	is.Spec.Exempt.NominalConcurrencyShares = ptr.To[int32](20)

@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// New makes what limits requests: at most as many as concurrency at once, but for those that are
-// exempt. It asks the factory for the informers it needs, so it is called before they are started.
+// New returns a limiter of requests: at most concurrency at once, beside exempt ones. It requests
+// its informers from the factory, so it is called before they are started.
 func New(informers informers.SharedInformerFactory, client kubernetes.Interface, concurrency int) utilflowcontrol.Interface {
 	return utilflowcontrol.New(informers, client.FlowcontrolV1(), concurrency)
 }

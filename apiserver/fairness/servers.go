@@ -7,10 +7,10 @@ import (
 	"github.com/barque/barque/internal/clusterusers"
 )
 
-// serversSchema exempts what servers ask each other, beside the API's objects. They do it for
-// operators and for status, which have to work while clients take all places. A leader of a version
-// before 30 November 2026 does not know it, and removes it as a former default. The next leader of
-// this version creates it again when it begins to lead, or in its next round a minute later.
+// serversSchema exempts requests between servers, beside the API's objects. They serve operators
+// and status, which have to work while clients take all places. A leader of a version before 30
+// November 2026 does not know it, and removes it as a former default. The next leader of this
+// version creates it again when it begins to lead, or in its next round a minute later.
 var serversSchema = &flowcontrolv1.FlowSchema{
 	ObjectMeta: metav1.ObjectMeta{Name: "barque-servers", Annotations: map[string]string{flowcontrolv1.AutoUpdateAnnotationKey: "true"}},
 	Spec: flowcontrolv1.FlowSchemaSpec{

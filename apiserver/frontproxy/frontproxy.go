@@ -23,11 +23,11 @@ import (
 	"github.com/barque/barque/internal/cutoff"
 )
 
-// rememberedProxies is the number of remembered certificates of proxies.
+// rememberedProxies is the number of cached certificates of proxies.
 const rememberedProxies = 256
 
 // ErrRefused is the error of a request in which a proxy names a user that it may not name. No other
-// credentials of that request count: the proxy has spoken for somebody else.
+// credentials of that request count, because they are the proxy's.
 var ErrRefused = errors.New("no authenticating proxy may name this user")
 
 // Config of a Proxy. OwnCAs is optional.
@@ -144,8 +144,8 @@ func (p *Proxy) Headers() *authenticatorfactory.RequestHeaderConfig {
 }
 
 // AuthenticateRequest implements authenticator.Request. A certificate alone names no user. Errors
-// count only where nothing else authenticates the request: a user with a certificate of its own
-// stays that user, whatever headers it sends.
+// count only if no other authenticator accepts the request: a user with a certificate of its own
+// stays that user, with any headers.
 func (p *Proxy) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || !p.namesUser(r.Header) {
 		return nil, false, nil

@@ -117,7 +117,7 @@ func request(cert *x509.Certificate, headers ...string) *http.Request {
 	return r
 }
 
-// TestProxyNamesUser: all that the headers say of the user counts, and none of them goes further.
+// TestProxyNamesUser: all headers about the user count, and none of them goes further.
 func TestProxyNamesUser(t *testing.T) {
 	ca := newCA(t)
 	p, _, log := start(t, ca)
@@ -139,7 +139,7 @@ func TestProxyNamesUser(t *testing.T) {
 	}
 }
 
-// TestStrangersNameNobody: whatever else shows such headers is no proxy.
+// TestStrangersNameNobody: the headers have no effect from any other client.
 func TestStrangersNameNobody(t *testing.T) {
 	ca, other := newCA(t), newCA(t)
 	p, _, _ := start(t, ca)
@@ -185,7 +185,7 @@ func TestWithoutNames(t *testing.T) {
 	}
 }
 
-// TestReload: a changed file counts, and a wrong one leaves the former in effect.
+// TestReload: a changed file counts, and after a faulty one the former stays in effect.
 func TestReload(t *testing.T) {
 	ca, next := newCA(t), newCA(t)
 	p, path, _ := start(t, ca)
@@ -227,8 +227,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestAFileWithoutCAs: an empty file logs nobody out, and the state says so. Neither does a missing
-// one.
+// TestAFileWithoutCAs: an empty file logs no user out, and the state reports it. So does a
+// missing one.
 func TestAFileWithoutCAs(t *testing.T) {
 	ca := newCA(t)
 	p, path, log := start(t, ca)
@@ -262,7 +262,7 @@ func TestAFileWithoutCAs(t *testing.T) {
 }
 
 // TestWhatItProvesEndsWithItsCA: the file changes while a request waits behind its authentication.
-// Users that something else proves go on.
+// Users with other credentials go on.
 func TestWhatItProvesEndsWithItsCA(t *testing.T) {
 	ca, next := newCA(t), newCA(t)
 	auth := ca.issue("auth")
@@ -290,7 +290,7 @@ func TestWhatItProvesEndsWithItsCA(t *testing.T) {
 	}
 }
 
-// TestSent: a proxy's connection is its own for whichever user, as long as its CA counts.
+// TestSent: a proxy's connection is its own for all users, as long as its CA counts.
 func TestSent(t *testing.T) {
 	ca, next := newCA(t), newCA(t)
 	p, _, _ := start(t, ca)
@@ -341,7 +341,7 @@ func TestStatesDiffer(t *testing.T) {
 	}
 }
 
-// TestCheck: wrong flags are named before the server starts.
+// TestCheck: faulty flags are named before the server starts.
 func TestCheck(t *testing.T) {
 	ca := newCA(t)
 	_, path, _ := start(t, ca)
@@ -377,8 +377,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestOwnCAIsRefused: with the cluster's CA, each node and user could pass for a proxy. It is known
-// by its key, in whatever certificate.
+// TestOwnCAIsRefused: with the cluster's CA, each node and user could pass for a proxy. It is
+// recognized by its key, in any certificate.
 func TestOwnCAIsRefused(t *testing.T) {
 	own, proxies := newCA(t), newCA(t)
 	again := *own

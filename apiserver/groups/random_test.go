@@ -119,7 +119,7 @@ func TestRandomObjects(t *testing.T) {
 	}
 }
 
-// update runs what an update of the object and of its status runs.
+// update runs the steps of an update of the object and of its status.
 func (d declaration) update(ctx context.Context, obj, old runtime.Object) {
 	was := old.DeepCopyObject()
 	d.run("Prepare", ctx, obj, was)
@@ -138,7 +138,8 @@ func (d declaration) update(ctx context.Context, obj, old runtime.Object) {
 	}
 }
 
-// differ tells how two objects differ, if they do. Nil and empty lists are the same to a client.
+// differ describes the difference of two objects, if any. Nil and empty lists are the same to
+// a client.
 func differ(a, b runtime.Object) string {
 	if apiequality.Semantic.DeepEqual(a, b) {
 		return ""

@@ -1,6 +1,6 @@
 // Package healthchecks has the checks of /healthz, /livez and /readyz under the names that probes,
-// load balancers and scripts know from kube-apiserver, and what each means here. It knows no store
-// and no objects: its callers hand it the questions.
+// load balancers and scripts know from kube-apiserver, and the meaning of each here. It knows no
+// store and no objects: its callers provide the checks.
 package healthchecks
 
 import (
@@ -15,19 +15,19 @@ import (
 )
 
 // Store and ETCD are the names of one check of /readyz: the store has a name of its own, and the
-// one that kube-apiserver's users ask for or exclude.
+// one that kube-apiserver's users request or exclude.
 const (
 	Store = "store"
 	ETCD  = "etcd"
 )
 
-// within bounds the check of the store. Load balancers ask every second or so, and give up soon.
+// within bounds the check of the store. Load balancers check every second or so, and give up soon.
 const within = 800 * time.Millisecond
 
 var errStoreSlow = errors.New("the store did not answer within " + within.String())
 
 // OfStore returns the checks of /readyz that fail with the reason why the store of this server
-// cannot serve. ready returns it. The API shows reasons to those who ask for the one check, at
+// cannot serve. ready returns it. The API shows the reason in the response of the single check, at
 // /readyz/store; /readyz?verbose only names the checks that fail, and needs no credentials.
 //
 // They are no checks of /livez: a server without a quorum must not be killed for it, since a
@@ -37,7 +37,7 @@ func OfStore(ready func(context.Context) error) []healthz.HealthChecker {
 	return []healthz.HealthChecker{healthz.NamedCheck(Store, s.check), healthz.NamedCheck(ETCD, s.check)}
 }
 
-// store asks once for the two checks of one request.
+// store checks the store once for the two checks of one request.
 type store struct {
 	ready func(context.Context) error
 
@@ -63,7 +63,7 @@ func (s *store) check(r *http.Request) error {
 }
 
 // OfReplica returns the check "etcd" of /livez and /healthz: this server's own replica of the store
-// answers. look asks it, and needs neither a leader nor a quorum.
+// answers. look reads it, and needs neither a leader nor a quorum.
 func OfReplica(look func()) healthz.HealthChecker {
 	turn := make(chan struct{}, 1) // one question at a time, also of a replica that hangs
 	return healthz.NamedCheck(ETCD, func(r *http.Request) error {
@@ -107,9 +107,9 @@ var startup = []string{
 	"autoregister-completion",
 }
 
-// Startup returns the checks that pass once the cluster has its default objects, as known says. A
-// cluster gets them once: a check that has passed does not fail again. Requests exclude all of them
-// by the name of their group.
+// Startup returns the checks that pass once the cluster has its default objects, as known reports.
+// A cluster gets them once: a check that has passed does not fail again. Requests exclude all of
+// them by the name of their group.
 func Startup(group string, known func() bool) []healthz.HealthChecker {
 	var passed sync.Once
 	done := make(chan struct{})

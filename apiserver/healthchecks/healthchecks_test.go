@@ -21,7 +21,7 @@ func ask(path string, checks []healthz.HealthChecker, query string) string {
 	return w.Body.String()
 }
 
-// One request costs the store one question, under whichever names it is asked.
+// One request checks the store once, under both names of the check.
 func TestStoreIsAskedOnceForBothNames(t *testing.T) {
 	questions, fault := 0, error(nil)
 	checks := OfStore(func(context.Context) error { questions++; return fault })

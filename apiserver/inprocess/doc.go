@@ -1,9 +1,9 @@
 // Package inprocess lets clients in this process call its own API server without a network: no
 // TLS, no frames of HTTP/2, no system calls, and no compression.
 //
-// A [Transport] is an http.RoundTripper. It calls the handler that the server's port has, so a
+// A [Transport] is an http.RoundTripper. It calls the same handler as the server's port, so a
 // request goes through authentication, authorization, admission, limits, audit and metrics as any
-// other does. Only what lies before the handler is left out.
+// other does. Only the steps before the handler are left out.
 //
 // # Where a request can be
 //
@@ -15,7 +15,7 @@
 // when its port is closed, new ones are refused as by a closed port; when the server has ended, so
 // do the streams that are left.
 //
-// # What always holds
+// # Invariants
 //
 //   - The handler sees none of the values in the client's context. They may be those of another
 //     request, in whose handling this one is made.

@@ -15,7 +15,7 @@ const room = 64 << 10
 // kept is the largest buffer that a stream keeps while nothing is in it.
 const kept = 4 << 10
 
-// response is what a handler writes to.
+// response is the http.ResponseWriter of the handler.
 type response struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -92,7 +92,7 @@ func (w *response) Write(p []byte) (int, error) {
 	return w.body.write(p)
 }
 
-// Flush implements http.Flusher. What was written is there for the client already.
+// Flush implements http.Flusher. The client can already read all written bytes.
 func (w *response) Flush() { w.WriteHeader(http.StatusOK) }
 
 // CloseNotify implements http.CloseNotifier, without which the API machinery takes a response for
@@ -103,7 +103,7 @@ func (w *response) CloseNotify() <-chan bool {
 	return gone
 }
 
-// answer is what the client gets.
+// answer is the client's response.
 func (w *response) answer(r *http.Request) *http.Response {
 	length := int64(-1)
 	if n, err := strconv.ParseInt(w.sent.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
@@ -115,7 +115,7 @@ func (w *response) answer(r *http.Request) *http.Response {
 	}
 }
 
-// responseBody is what the client reads.
+// responseBody is the body of the client's response.
 type responseBody struct{ w *response }
 
 // Read implements io.Reader.
@@ -128,7 +128,7 @@ func (b responseBody) Close() error {
 	return nil
 }
 
-// pipe has what was written and not read yet.
+// pipe has the bytes that were written and not read yet.
 type pipe struct {
 	mu       sync.Mutex
 	changed  sync.Cond
@@ -160,7 +160,7 @@ func (p *pipe) write(data []byte) (int, error) {
 // left is how many bytes are to be read.
 func (p *pipe) left() int { return len(p.data) - p.taken }
 
-// read waits until there is something.
+// read waits until there are bytes, or the end.
 func (p *pipe) read(into []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,7 +187,7 @@ func (p *pipe) read(into []byte) (int, error) {
 	return n, nil
 }
 
-// finish says that nothing more is written.
+// finish ends the body: no more bytes follow.
 func (p *pipe) finish() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// errClosed ends what is under way when the server has ended.
+// errClosed ends running requests when the server has ended.
 var errClosed = errors.New("the API server has stopped")
 
 // Transport is an http.RoundTripper whose requests a handler in this process answers. Make it with
@@ -53,7 +53,7 @@ func (t *Transport) Close() {
 	t.cancel(errClosed)
 }
 
-// errRefused is what a client is told by a closed port.
+// errRefused is the client's error at a closed port.
 var errRefused = &net.OpError{Op: "dial", Net: "in process", Err: syscall.ECONNREFUSED}
 
 // await waits until requests are served.
@@ -102,7 +102,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.answer(r), nil
 }
 
-// request makes what the handler gets of a client's request.
+// request makes the handler's request from the client's.
 func (t *Transport) request(ctx context.Context, r *http.Request, body *requestBody) *http.Request {
 	served := &http.Request{
 		Method: r.Method, Proto: "HTTP/2.0", ProtoMajor: 2,

@@ -32,7 +32,7 @@ func request(t *testing.T, ctx context.Context, method string, body io.Reader) *
 
 type secretKey struct{}
 
-// The handler gets what a server would have read from a connection, and nothing else.
+// The handler gets the fields that a server would have read from a connection, and nothing else.
 func TestRequest(t *testing.T) {
 	client, _ := serving(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.RequestURI != "/a%2Fb/c?d=e&f" || r.URL.Path != "/a/b/c" || r.URL.EscapedPath() != "/a%2Fb/c" || r.URL.Host != "" || r.URL.Query().Get("d") != "e" {
@@ -88,7 +88,8 @@ func TestResponseOfNothing(t *testing.T) {
 	}
 }
 
-// A stream shows what was written before it ends, and ends for the handler when the client leaves.
+// A client reads the written part of a stream before the stream ends. The handler's stream ends
+// when the client leaves.
 func TestStream(t *testing.T) {
 	for name, leave := range map[string]func(cancel context.CancelFunc, body io.Closer){
 		"closes the body":     func(_ context.CancelFunc, body io.Closer) { _ = body.Close() },
@@ -271,7 +272,7 @@ func TestBodyAfterTheEnd(t *testing.T) {
 	}
 }
 
-// watchedBody tells when it is closed.
+// watchedBody reports when it is closed.
 type watchedBody struct {
 	io.Reader
 	closed chan struct{}

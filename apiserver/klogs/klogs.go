@@ -1,4 +1,4 @@
-// Package klogs sends what the Kubernetes libraries log to a logger of ours.
+// Package klogs sends the logs of the Kubernetes libraries to Barque's logger.
 package klogs
 
 import (
@@ -12,9 +12,9 @@ import (
 	"github.com/barque/barque/internal/loglimit"
 )
 
-// Bridge sends what the Kubernetes libraries log to our logger. Their informational lines are
-// details to an operator of Barque, so they come at debug level, as does what is no error of this
-// server.
+// Bridge sends the logs of the Kubernetes libraries to the logger. Their informational lines are
+// details to an operator of Barque, so they are logged at debug level, as are errors that are not
+// this server's.
 func Bridge(logger *slog.Logger) {
 	klog.SetSlogLogger(slog.New(demoted{logger.With("part", "k8s").Handler(), new(repeats), new(loglimit.Causes)}))
 }
@@ -26,7 +26,7 @@ func Silence() { klog.SetSlogLogger(slog.New(slog.DiscardHandler)) }
 // unhandled is the message of all errors that libraries hand to apimachinery's runtime.HandleError.
 const unhandled = "Unhandled Error"
 
-// demoted lowers informational records to debug, and records that need nobody.
+// demoted lowers to debug the informational records, and records that need no action.
 type demoted struct {
 	slog.Handler
 	repeats *repeats
@@ -60,8 +60,8 @@ func (d demoted) Handle(ctx context.Context, r slog.Record) error {
 	return d.Handler.Handle(ctx, r)
 }
 
-// cause returns the cause of a line. All that is handed to the libraries' common handler of errors
-// has one message, and says the cause in its attribute.
+// cause returns the cause of a line. All errors of the libraries' common handler have one message,
+// and the cause in their attribute.
 func cause(r slog.Record) string {
 	text := r.Message
 	r.Attrs(func(a slog.Attr) bool {
@@ -89,9 +89,9 @@ func demote(level slog.Level) slog.Level {
 	return level
 }
 
-// givenUp tells whether the record is of a question for this server's readiness that the asker has
-// given up. The balancers of agents and clients do so after half a second, and whoever asks knows
-// that: it is no error of this server.
+// givenUp reports whether the record is about a request for this server's readiness that the client
+// has given up. The balancers of agents and clients do so after half a second, and report it
+// themselves: it is no error of this server.
 func givenUp(r slog.Record) (is bool) {
 	if r.Message != "Post-timeout activity" && r.Message != "Timeout or abort while handling" {
 		return false
@@ -103,9 +103,9 @@ func givenUp(r slog.Record) (is bool) {
 	return is
 }
 
-// tooLate tells whether the record is of an answer for which nobody waited any more: the client had
-// gone, or the request had taken longer than it may. Upstream says that of the request itself, in
-// two other lines; these, up to four, do not say which it was. They come as text.
+// tooLate reports whether the record is about a response that came too late: the client had gone,
+// or the request had exceeded its time limit. Upstream logs which of the two in two other lines;
+// these, up to four, do not have it. They come as text.
 func tooLate(r slog.Record) (is bool) {
 	r.Attrs(func(a slog.Attr) bool {
 		err, ok := a.Value.Any().(error)
@@ -124,7 +124,7 @@ func tooLate(r slog.Record) (is bool) {
 // second; apiserver/audit logs their number.
 const lostAudit = "Error in audit plugin"
 
-// cutOff is said of a server that stops when connections are left after the time that they get:
-// streams, which end with the process, and now and then one that was about to begin, and which
-// net/http does not tell of the end.
+// cutOff is the message of a server that stops when connections are left after the time that they
+// get: streams, which end with the process, and now and then one that was about to begin, to which
+// net/http does not signal the end.
 const cutOff = "Failed to shutdown server: context deadline exceeded"

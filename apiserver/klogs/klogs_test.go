@@ -15,7 +15,7 @@ import (
 	"github.com/barque/barque/internal/syncbuf"
 )
 
-// TestFaultsAreTold: what is no error of this server is not told, everything else is.
+// TestFaultsAreTold: all errors are logged, except those that are not this server's.
 func TestFaultsAreTold(t *testing.T) {
 	defer klog.ClearLogger()
 	var said syncbuf.Buffer

@@ -9,19 +9,20 @@ import (
 	"time"
 )
 
-// failedList is said by client-go's informers when they cannot list or watch. Each of them repeats
-// it twice a minute for as long as the fault lasts, as while a custom resource cannot be converted.
+// failedList is the message of client-go's informers when they cannot list or watch. Each of
+// them repeats it twice a minute for as long as the fault lasts, as while a custom resource
+// cannot be converted.
 const failedList = "Failed to watch"
 
 const (
-	// repeatAfter is how long the same record is a detail after it was said.
+	// repeatAfter is how long a record is a detail after it was logged.
 	repeatAfter = 10 * time.Minute
-	mostRepeats = 256 // records that are remembered
+	mostRepeats = 256 // records that are kept
 )
 
 // varying are the parts of an error that differ from one time to the next while the fault is the
-// same, with what stands for them. Ports of servers stay, as do status codes and other small
-// numbers: they tell faults apart.
+// same, with their substitutes. Ports of servers stay, as do status codes and other small numbers:
+// they distinguish faults.
 var varying = []struct {
 	part *regexp.Regexp
 	by   string
@@ -45,14 +46,14 @@ func normal(text string) string {
 	return text
 }
 
-// repeats remembers which records were said.
+// repeats has the logged records.
 type repeats struct {
 	mu   sync.Mutex
 	said map[string]time.Time
 }
 
-// again tells whether the same record, or one that differs in its varying parts alone, was said a
-// short time ago. Otherwise it counts as said now.
+// again reports whether the same record, or one that differs in its varying parts alone, was logged
+// a short time ago. Otherwise it counts as logged now.
 func (s *repeats) again(r slog.Record) bool {
 	var key strings.Builder
 	key.WriteString(r.Message)
@@ -69,7 +70,7 @@ func (s *repeats) again(r slog.Record) bool {
 		s.said = map[string]time.Time{}
 	}
 	maps.DeleteFunc(s.said, func(_ string, at time.Time) bool { return r.Time.Sub(at) >= repeatAfter })
-	if len(s.said) < mostRepeats { // else each is said, rather than none
+	if len(s.said) < mostRepeats { // if it is full, each is logged, rather than none
 		s.said[key.String()] = r.Time
 	}
 	return false

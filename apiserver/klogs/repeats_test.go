@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestRepeats: a failure of an informer is said once in ten minutes, another one at once, and the
+// TestRepeats: a failure of an informer is logged once in ten minutes, another one at once, and the
 // memory of them is bounded.
 func TestRepeats(t *testing.T) {
 	noon := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
@@ -37,8 +37,8 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
-// TestVaryingParts: an error whose parts differ from one time to the next alone is the same one. An
-// error of another server, object or kind is another one.
+// TestVaryingParts: errors that differ in their varying parts only are the same one. An error of
+// another server, object or kind is another one.
 func TestVaryingParts(t *testing.T) {
 	for _, c := range []struct {
 		one, other string

@@ -93,7 +93,7 @@ type generation struct {
 // newGeneration makes the authenticators of a valid configuration. They work in the background
 // until end is called.
 func newGeneration(config *apiserver.AuthenticationConfiguration, algs, ownIssuers []string, server string) (*generation, error) {
-	ctx, cancel := context.WithCancel(context.Background()) // cancelled by end: a configuration outlives who reads it
+	ctx, cancel := context.WithCancel(context.Background()) // cancelled by end: a configuration outlives its reader
 	g := &generation{end: cancel}
 	var issuers []authenticator.Token
 	for i, jwt := range config.JWT {
@@ -123,8 +123,8 @@ func newGeneration(config *apiserver.AuthenticationConfiguration, algs, ownIssue
 	return g, nil
 }
 
-// permitted are the paths that may be asked without credentials; none means all. Those of health
-// and of the version always may, as with --anonymous-auth=false: proxies look there for a server
+// permitted are the paths that need no credentials; none means all. The paths of health and of the
+// version are always among them, as with --anonymous-auth=false: proxies check there for a server
 // that is ready, and joining machines for the version.
 func permitted(a *apiserver.AnonymousAuthConfig) []apiserver.AnonymousAuthCondition {
 	var out []apiserver.AnonymousAuthCondition

@@ -42,7 +42,7 @@ type Config struct {
 	Server string
 	// Issuers of the cluster's own tokens: no other system issues or reviews such a token.
 	Issuers []string
-	// OwnCAs returns the cluster's CAs in PEM, which are no proxy's; nil where there are none.
+	// OwnCAs returns the cluster's CAs in PEM, which cannot be a proxy's; nil where there are none.
 	OwnCAs func() []byte
 	// Audiences of tokens for this API.
 	Audiences []string
@@ -229,7 +229,7 @@ func (l *Logins) Run(ctx context.Context) error {
 	return err
 }
 
-// Tokens returns the authenticators of bearer tokens, in the order in which they are asked.
+// Tokens returns the authenticators of bearer tokens, in the order in which they are called.
 func (l *Logins) Tokens() []authenticator.Token {
 	var out []authenticator.Token
 	if l.static != nil {
@@ -262,7 +262,7 @@ func (l *Logins) Requests() []authenticator.Request {
 }
 
 // Anonymous returns the authenticator of requests without credentials, or nil for none, and whether
-// the configuration says anything about them.
+// the configuration mentions them.
 func (l *Logins) Anonymous() (authenticator.Request, bool) {
 	g := l.current.Load()
 	if g == nil || !g.says {
@@ -320,8 +320,8 @@ func (n *named) AuthenticateToken(ctx context.Context, token string) (*authentic
 }
 
 // notOfIssuers keeps the cluster's own tokens from another system: it would learn them, and could
-// say that one which has ended is good. Those are the tokens of its issuers, of accounts in
-// Secrets, and bootstrap tokens.
+// accept one that has ended. Those are the tokens of its issuers, of accounts in Secrets, and
+// bootstrap tokens.
 type notOfIssuers struct {
 	next    authenticator.Token
 	issuers []string

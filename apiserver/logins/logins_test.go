@@ -70,7 +70,7 @@ func (l *Logins) ready(t *testing.T) {
 	wait.NoError(t, "the issuers answer", func(context.Context) error { return l.current.Load().healthy() })
 }
 
-// TestIssuers: users of several issuers log in; nobody gets a reserved name.
+// TestIssuers: users of several issuers log in; none of them gets a reserved name.
 func TestIssuers(t *testing.T) {
 	one, two, stranger := logintest.NewIssuer(t), logintest.NewIssuer(t), logintest.NewIssuer(t)
 	path := logintest.Write(t, filepath.Join(t.TempDir(), "a.yaml"), head+"jwt:\n"+one.Config()+mappings+two.Config()+"  claimMappings: {username: {claim: sub, prefix: \"two:\"}}\n")
@@ -116,8 +116,8 @@ func TestIssuers(t *testing.T) {
 	}
 }
 
-// TestReload: a changed file counts once its issuers have answered. Until then, and when it is
-// wrong, the former one does.
+// TestReload: a changed file counts once its issuers have answered. Until then, and if it is
+// faulty, the former one does.
 func TestReload(t *testing.T) {
 	one, two := logintest.NewIssuer(t), logintest.NewIssuer(t)
 	path := logintest.Write(t, filepath.Join(t.TempDir(), "a.yaml"), head+"jwt:\n"+one.Config()+mappings)
@@ -165,7 +165,7 @@ func TestAnonymous(t *testing.T) {
 	}
 	logintest.Write(t, path, head+"anonymous: {enabled: false}\n")
 	wait.True(t, "they are off", func() bool { ok, counts := may("/apis"); return !ok && counts })
-	// Proxies and joining machines ask these, whatever the file says.
+	// Proxies and joining machines read these, with any file.
 	for _, path := range []string{"/readyz", "/healthz", "/livez", "/version"} {
 		if ok, _ := may(path); !ok {
 			t.Errorf("%s is not answered", path)
@@ -274,7 +274,7 @@ func TestOIDCFlags(t *testing.T) {
 	}
 }
 
-// TestCheck: wrong options are refused before the start, by the name of the flag.
+// TestCheck: faulty options are refused before the start, by the name of the flag.
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string { return logintest.Write(t, filepath.Join(dir, name), content) }
@@ -366,7 +366,7 @@ func FuzzLoad(f *testing.F) {
 }
 
 // TestFrontProxyFlags: the flags of an authenticating proxy make one, which names no reserved user,
-// and the state of its file and of its flags is shown. A wrong file stops the start.
+// and the state of its file and of its flags is shown. A faulty file stops the start.
 func TestFrontProxyFlags(t *testing.T) {
 	ca := logintest.NewIssuer(t).CA()
 	path := logintest.Write(t, filepath.Join(t.TempDir(), "proxy-ca.crt"), ca)

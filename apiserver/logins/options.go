@@ -37,7 +37,7 @@ type Options struct {
 	Proxy      frontproxy.Options
 
 	changed func(flag string) bool
-	// anonymousPaths are those of the flag --anonymous-paths.
+	// anonymousPaths are the paths of the flag --anonymous-paths.
 	anonymousPaths func() []string
 }
 
@@ -93,8 +93,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	}
 }
 
-// anonymousTwice returns an error when both a file and flags say which requests without credentials
-// are served.
+// anonymousTwice returns an error when both a file and flags configure requests
+// without credentials.
 func (o *Options) anonymousTwice(config *apiserver.AuthenticationConfiguration) error {
 	switch paths := o.anonymousPaths(); {
 	case config.Anonymous == nil:

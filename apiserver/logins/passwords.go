@@ -20,9 +20,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// A hash is compared on one processor for some 50 ms. So passwords that are not remembered are
-// compared perSecond times, after attempts at once, whoever asks: guessing is slow, and cannot take
-// the server's processors. maxCost bounds a comparison to about a second.
+// A hash is compared on one processor for some 50 ms. So passwords that are not cached are compared
+// perSecond times, after attempts at once, over all clients: guessing is slow, and cannot take the
+// server's processors. maxCost bounds a comparison to about a second.
 const (
 	perSecond = 5
 	attempts  = 10
@@ -50,8 +50,8 @@ type passwords struct {
 // table is one content of the file.
 type table struct {
 	accounts map[string]*account
-	none     *account // compared for users who do not exist, so that both take as long
-	key      []byte   // of the sums of good passwords, which mean nothing elsewhere
+	none     *account // compared for unknown users, so that both take as long
+	key      []byte   // of the sums of valid passwords, which mean nothing elsewhere
 
 	mu   sync.Mutex
 	good map[string]goodPassword // by user
@@ -151,7 +151,7 @@ func (p *passwords) AuthenticateRequest(r *http.Request) (*authenticator.Respons
 		t.good[name] = goodPassword{sum, p.now().Add(remember)}
 		t.mu.Unlock()
 	}
-	r.Header.Del("Authorization") // whoever the request is passed on to must not see it
+	r.Header.Del("Authorization") // no later handler or backend must see it
 	return &authenticator.Response{User: &user.DefaultInfo{Name: a.info.Name, Groups: a.info.Groups}}, true, nil
 }
 
@@ -162,7 +162,7 @@ func (t *table) sum(name, password string) (out [sha256.Size]byte) {
 	return out
 }
 
-// remembers reports whether this password was good a moment ago.
+// remembers reports whether this password was valid a moment ago.
 func (t *table) remembers(name string, sum [sha256.Size]byte, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

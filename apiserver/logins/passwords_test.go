@@ -49,7 +49,7 @@ func TestPasswords(t *testing.T) {
 			t.Errorf("%v: %v, %v", wrong, ok, err)
 		}
 	}
-	// Guessing is slow, and in nobody's way who is known.
+	// Guessing is slow, and does not delay users with a cached password.
 	for range attempts {
 		_, _, err = p.AuthenticateRequest(basic("ann", "guess"))
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/barque/barque/internal/clusterusers"
 )
 
-// Reserved are the beginnings of the names of Kubernetes' and Barque's own users and groups. Their
-// rights do not come from roles alone: system:masters may do everything, and servers believe each
+// Reserved are the prefixes of the names of Kubernetes' and Barque's own users and groups. Their
+// rights do not come from roles alone: system:masters may do everything, and servers trust each
 // other by such names.
 var Reserved = []string{"system:", "barque:"}
 
@@ -28,7 +28,7 @@ func isReserved(name string) bool {
 
 // fromOutside refuses a user that another system has named, and whose name or group is reserved. A
 // provider that lets users choose their name would make them administrators otherwise. Every user
-// who has logged in is in system:authenticated, so that group may be named.
+// that has logged in is in system:authenticated, so that group may be named.
 func fromOutside(source string, who user.Info) error {
 	if isReserved(who.GetName()) {
 		return fmt.Errorf("%s names the user %q: names that begin with %s are reserved; map it to another name, as with a prefix", source, who.GetName(), strings.Join(Reserved, " or "))

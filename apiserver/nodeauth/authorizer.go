@@ -34,8 +34,7 @@ type Authorizer struct {
 	rules    func(authorizer.Attributes) bool
 }
 
-// Volumes finds the volumes of claims, and what is attached where. An error means that it is not
-// known.
+// Volumes reads claims, volumes and attachments. An error means that the object is not known.
 type Volumes interface {
 	Claim(namespace, name string) (*corev1.PersistentVolumeClaim, error)
 	Volume(name string) (*corev1.PersistentVolume, error)
@@ -45,13 +44,13 @@ type Volumes interface {
 // ReadVolume reads a volume from the store. It returns nil for one that is not there.
 type ReadVolume func(ctx context.Context, name string) (*corev1.PersistentVolume, error)
 
-// RequestNode tells which node has made a PodCertificateRequest; "" when that is not known.
+// RequestNode returns the node that has made a PodCertificateRequest; "" if it is not known.
 type RequestNode func(namespace, name string) (node string)
 
 // New returns an authorizer over the pods of an informer that has not been started, and those that
-// list returns. requests tells whose requests for certificates are, volumes what claims are bound
-// to, as far as informers know it, and read what a volume is now. rules tells what the role of
-// nodes allows.
+// list returns. requests returns the node of a request for a certificate, volumes the volumes of
+// claims, both as far as informers know them, and read reads a volume from the store. rules reports
+// whether the role of nodes allows a request.
 func New(pods cache.SharedIndexInformer, list ListPods, requests RequestNode, volumes Volumes, read ReadVolume, rules func(authorizer.Attributes) bool) (*Authorizer, error) {
 	err := pods.AddIndexers(cache.Indexers{nodeIndex: func(obj any) ([]string, error) {
 		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
@@ -65,8 +64,8 @@ func New(pods cache.SharedIndexInformer, list ListPods, requests RequestNode, vo
 	return &Authorizer{pods: pods.GetIndexer(), requests: requests, volumes: volumes, read: read, newest: newNewest(list), rules: rules}, nil
 }
 
-// Authorize implements authorizer.Authorizer. It fails when only the store could tell, and cannot
-// be read.
+// Authorize implements authorizer.Authorizer. It returns an error if the decision needs the store,
+// which cannot be read.
 func (a *Authorizer) Authorize(ctx context.Context, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
 	node, ok := NodeOf(attrs.GetUser())
 	if !ok {
@@ -170,7 +169,7 @@ func (a *Authorizer) needsPod(
 	return fmt.Sprintf("none of its pods refers to %s %s/%s", what, attrs.GetNamespace(), attrs.GetName()), nil
 }
 
-// ofVolume tells whether a Secret is for a CSI volume that a pod of the node has by a claim.
+// ofVolume reports whether a Secret is for a CSI volume that a pod of the node has by a claim.
 func (a *Authorizer) ofVolume(node, namespace, name string) bool {
 	return slices.ContainsFunc(a.podsOf(node), func(p *corev1.Pod) bool {
 		return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
@@ -193,8 +192,8 @@ func (a *Authorizer) ofVolume(node, namespace, name string) bool {
 	})
 }
 
-// has tells whether a wanted pod is bound to the node. One that the informer has not seen yet is
-// looked for in the store: kubelets act on a binding at once.
+// has reports whether a wanted pod is bound to the node. A pod that the informer lacks is looked
+// for in the store: kubelets act on a binding at once.
 func (a *Authorizer) has(ctx context.Context, node string, wanted func(*corev1.Pod) bool) (bool, error) {
 	if slices.ContainsFunc(a.podsOf(node), wanted) {
 		return true, nil
@@ -203,9 +202,9 @@ func (a *Authorizer) has(ctx context.Context, node string, wanted func(*corev1.P
 	return slices.ContainsFunc(pods, wanted), err
 }
 
-// ownPods allows lists and watches of the node's pods, and of all pods, of which the node is shown
-// what network policies are made of (see Pods). Single pods, and writes, which admission narrows,
-// are allowed by name.
+// ownPods allows lists and watches of the node's pods, and of all pods, reduced to the fields that
+// network policies use (see Pods). Single pods, and writes, which admission narrows, are allowed
+// by name.
 func (a *Authorizer) ownPods(ctx context.Context, node string, attrs authorizer.Attributes) (string, error) {
 	switch attrs.GetVerb() {
 	case "list", "watch":
@@ -267,7 +266,7 @@ func (a *Authorizer) ownVolumes(ctx context.Context, node string, attrs authoriz
 	return "", nil
 }
 
-// haveVolume tells of pods whether they have a volume by its claim.
+// haveVolume returns a function that reports whether a pod has the volume by its claim.
 func haveVolume(volume *corev1.PersistentVolume) func(*corev1.Pod) bool {
 	return func(p *corev1.Pod) bool {
 		ref := volume.Spec.ClaimRef
@@ -275,8 +274,8 @@ func haveVolume(volume *corev1.PersistentVolume) func(*corev1.Pod) bool {
 	}
 }
 
-// ownSlices allows what is about many slices of devices only for those of the node. Writes of
-// single ones are narrowed by admission.
+// ownSlices allows to list, watch and delete many slices of devices only for those of the node.
+// Writes of single ones are narrowed by admission.
 func ownSlices(node string, attrs authorizer.Attributes) string {
 	switch attrs.GetVerb() {
 	case "list", "watch", "deletecollection":
@@ -288,8 +287,8 @@ func ownSlices(node string, attrs authorizer.Attributes) string {
 	return ""
 }
 
-// ownRequests allows to read the requests for certificates of pods that the node has made. Whose
-// pods it makes them for is narrowed by admission; what became of one, its signer says.
+// ownRequests allows to read the requests for certificates of pods that the node has made.
+// Admission narrows the pods that it makes them for; the signer writes their status.
 func (a *Authorizer) ownRequests(node string, attrs authorizer.Attributes) string {
 	switch verb := attrs.GetVerb(); {
 	case attrs.GetSubresource() != "":
@@ -331,7 +330,7 @@ func (a *Authorizer) podsOf(node string) []*corev1.Pod {
 	return pods
 }
 
-// RoleRules tells what a list of rules allows; it is what New takes as rules.
+// RoleRules returns New's function rules. It reports whether one of the rules allows a request.
 func RoleRules(rules []rbacv1.PolicyRule, allows func(*rbacv1.PolicyRule, authorizer.Attributes) bool) func(authorizer.Attributes) bool {
 	return func(attrs authorizer.Attributes) bool {
 		for i := range rules {

@@ -31,7 +31,7 @@ func withClaims(p *corev1.Pod) *corev1.Pod {
 	return p
 }
 
-// newAuthorizer returns one whose informer knows nothing.
+// newAuthorizer returns one whose informer is empty.
 func newAuthorizer(t *testing.T, list ListPods) *Authorizer {
 	informer := informers.NewSharedInformerFactory(fake.NewClientset(), time.Hour).Core().V1().Pods().Informer()
 	requests := func(namespace, name string) string {

@@ -9,7 +9,7 @@ import (
 
 const userPrefix = "system:node:"
 
-// NodeOf tells which node's kubelet the user is.
+// NodeOf returns the node whose kubelet the user is.
 func NodeOf(u user.Info) (node string, ok bool) {
 	node, ok = strings.CutPrefix(u.GetName(), userPrefix)
 	return node, ok && node != "" && slices.Contains(u.GetGroups(), user.NodesGroup)

@@ -19,7 +19,7 @@ const (
 	// readsPerSecond and readsAtOnce bound how often the store is read for one node.
 	readsPerSecond = 5
 	readsAtOnce    = 25
-	// budgetsKept is for how many nodes it is known how much they have read: those that asked last.
+	// budgetsKept is the number of nodes whose read budgets are kept: the most recent ones.
 	budgetsKept = 4096
 	// readWithin bounds one read.
 	readWithin = 10 * time.Second
@@ -37,8 +37,8 @@ type newest struct {
 
 func newNewest(list ListPods) *newest { return &newest{list: list, budgets: lru.New(budgetsKept)} }
 
-// pods returns those of a node as of a moment after the call. It returns none for a node that has
-// used up its reads: until it gets more, the informer alone decides.
+// pods returns the pods of a node as of a moment after the call. It returns none for a node that
+// has used up its reads: until it gets more, the informer alone decides.
 func (n *newest) pods(ctx context.Context, node string) ([]*corev1.Pod, error) {
 	// The first read that this call joins may have begun before it. The second has not.
 	for fresh := false; ; fresh = true {

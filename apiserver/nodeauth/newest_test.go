@@ -53,8 +53,8 @@ func TestAnInformerThatIsBehind(t *testing.T) {
 	}
 }
 
-// TestAStoreThatCannotBeRead: nobody is told that no pod refers to something when that is not
-// known.
+// TestAStoreThatCannotBeRead: a request is an error, and not a refusal, while the pods of the node
+// are not known.
 func TestAStoreThatCannotBeRead(t *testing.T) {
 	broken := errors.New("no leader")
 	a := newAuthorizer(t, func(context.Context, string) ([]*corev1.Pod, error) { return nil, broken })
@@ -69,8 +69,8 @@ func TestAStoreThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreBounded: a node that asks for what it may not have, over and over, costs few
-// reads, and takes no other node's.
+// TestRefusalsAreBounded: a node that repeats a request without permission costs few reads, and
+// takes no other node's.
 func TestRefusalsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := map[string]int{}

@@ -6,7 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// refersTo tells whether a pod refers to the object of that name in its namespace.
+// refersTo returns a function that reports whether a pod refers to the object of that name in
+// its namespace.
 func refersTo(resource string) func(p *corev1.Pod, name string) bool {
 	switch resource {
 	case "secrets":
@@ -90,13 +91,13 @@ func claimOf(p *corev1.Pod, v *corev1.Volume) string {
 	return ""
 }
 
-// nodeSecrets are what the node of a volume tells its driver. Those of the driver's controller are
-// not among them.
+// nodeSecrets are the Secrets that the node of a volume passes to its driver. Those of the driver's
+// controller are not among them.
 func nodeSecrets(v *corev1.CSIPersistentVolumeSource) []*corev1.SecretReference {
 	return []*corev1.SecretReference{v.NodeStageSecretRef, v.NodePublishSecretRef, v.NodeExpandSecretRef}
 }
 
-// refersToDevices tells whether a pod has a claim for devices, of its own or made for it.
+// refersToDevices reports whether a pod has a claim for devices, of its own or made for it.
 func refersToDevices(p *corev1.Pod, name string) bool {
 	for i := range p.Spec.ResourceClaims {
 		c := &p.Spec.ResourceClaims[i]
@@ -116,7 +117,8 @@ func refersToDevices(p *corev1.Pod, name string) bool {
 
 func named(ref *corev1.LocalObjectReference, name string) bool { return ref != nil && ref.Name == name }
 
-// anyContainer looks at the environment of all containers, of whatever sort.
+// anyContainer reports whether a function holds for the environment of any container, of
+// every type.
 func anyContainer(p *corev1.Pod, envFrom func(*corev1.EnvFromSource) bool, env func(*corev1.EnvVarSource) bool) bool {
 	look := func(froms []corev1.EnvFromSource, vars []corev1.EnvVar) bool {
 		for i := range froms {

@@ -15,8 +15,8 @@ import (
 	"github.com/barque/barque/apiserver/resource"
 )
 
-// Pods is the storage of pods as nodes see it: where a node lists or watches the pods of all nodes,
-// it gets of each what network policies are made of, and no more. See PolicyView.
+// Pods is the storage of pods as nodes see it: a node that lists or watches the pods of all nodes
+// gets of each only the fields that network policies use. See PolicyView.
 type Pods struct{ *resource.Storage }
 
 // NewPods returns that storage.
@@ -54,7 +54,7 @@ func (p *Pods) Watch(ctx context.Context, options *internalversion.ListOptions) 
 	return watch.Filter(w, func(event watch.Event) (watch.Event, bool) { return viewed(event), true }), nil
 }
 
-// viewed returns an event with what a node gets of its object. A shared object is never passed on,
+// viewed returns an event with the node's view of its object. A shared object is never passed on,
 // not even when it cannot be read: it would be sent as it is stored.
 func viewed(event watch.Event) watch.Event {
 	if shared, ok := event.Object.(runtime.CacheableObject); ok {
@@ -66,7 +66,7 @@ func viewed(event watch.Event) watch.Event {
 	return event
 }
 
-// isPolicyView tells whether a node asks for more than its own pods.
+// isPolicyView reports whether a node requests more than its own pods.
 func isPolicyView(ctx context.Context, options *internalversion.ListOptions) bool {
 	who, ok := request.UserFrom(ctx)
 	if !ok {
@@ -83,8 +83,8 @@ func isPolicyView(ctx context.Context, options *internalversion.ListOptions) boo
 	return selector == nil || !selects(selector.Requirements(), "spec.nodeName", node)
 }
 
-// PolicyView returns what network policies need to know of a pod: whose it is, its labels, its
-// addresses, its named ports, and whether it has ended. It shares memory with the pod.
+// PolicyView returns the fields of a pod that network policies use: its owner, labels, addresses,
+// named ports, and whether it has ended. It shares memory with the pod.
 func PolicyView(pod *corev1.Pod) *corev1.Pod {
 	view := &corev1.Pod{
 		TypeMeta: pod.TypeMeta,

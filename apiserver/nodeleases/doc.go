@@ -3,38 +3,37 @@
 //
 // A kubelet of Kubernetes renews such a lease every ten seconds, and that is its heartbeat. A
 // member's heartbeat travels by gossip and costs the store nothing; but people and tools look at
-// these leases, so a member's is made when somebody asks: held by the node, renewed when the node
-// last showed that it lives. It comes and goes with the Node object. A foreign node is no gossip
-// member: an upstream kubelet, virtual-kubelet, KWOK. It writes its lease as in any cluster.
+// these leases, so a member's is made at each request: held by the node, renewed when the node last
+// showed that it lives. It comes and goes with the Node object. A foreign node is no gossip member:
+// an upstream kubelet, virtual-kubelet, KWOK. It writes its lease as in any cluster.
 //
-// MemberLabel on the Node object tells one from the other. A member's kubelet registers with it and
-// puts it back when it is missing. It stands in the store, so all servers agree on it at each
-// revision, and neither a restart nor a new leader changes it; gossip of a single server decides
-// nothing here. Whoever may write a Lease but no Node cannot change it.
+// MemberLabel on the Node object distinguishes the two. A member's kubelet registers with it and
+// puts it back when it is missing. It is in the store, so all servers agree on it at each revision,
+// and neither a restart nor a new leader changes it; gossip of a single server decides nothing
+// here. A user that may write a Lease but no Node cannot change it.
 //
-// What holds:
+// Invariants:
 //
 //   - At each revision kube-node-lease has one lease for each Node with MemberLabel, and the stored
 //     leases of all other names. A stored lease whose Node has the label is hidden while that
-//     lasts: somebody wrote it before the member came. Leases of other namespaces are ordinary
+//     lasts: it was written before the member came. Leases of other namespaces are ordinary
 //     objects.
-//   - A member's lease cannot be written: a write that was accepted and did nothing would be a lie.
-//     It is refused as forbidden, with the reason. Every other lease is written as any object is.
+//   - A member's lease cannot be written: a write without an effect must not succeed. It is refused
+//     as forbidden, with the reason. Every other lease is written as any object is.
 //   - A member's lease keeps its UID for the life of its Node. Times are those of this server's
-//     gossip, in steps of RenewEvery, so that two servers tell the same of a node that is well.
+//     gossip, in steps of RenewEvery, so that two servers agree about a node that is well.
 //   - A list is one snapshot: stored leases and Nodes are read at the same revision of the store,
 //     on all of its pages. A watch can begin at it.
-//   - A renewal of a member is no write and makes no revision: in a cluster where nothing happens
-//     its lease is renewed under the same resourceVersion. Informers keep the newer one then, and
-//     call no handler for it. A watch tells of members' renewals once every RenewEvery, of all
-//     together.
-//   - A watch begins at a revision and knows who was a member then. The stored leases set the pace:
-//     events of members' leases carry the revision up to which the stored ones have been told, and
-//     a stored one waits until all earlier changes of Nodes have been told. So a watch that is
-//     taken up at any of their revisions has missed nothing. It may repeat events of members.
+//   - A renewal of a member is no write and makes no revision: in a cluster without writes its
+//     lease is renewed under the same resourceVersion. Informers keep the newer one then, and call
+//     no handler for it. A watch sends members' renewals once every RenewEvery, of all together.
+//   - A watch begins at a revision and knows the members at it. The stored leases set the pace:
+//     events of members' leases carry the revision up to which the stored ones have been sent, and
+//     a stored one waits until all earlier changes of Nodes have been sent. So a watch that is
+//     resumed at any of their revisions has missed nothing. It may repeat events of members.
 //   - A Node that gets or loses the label exchanges one lease for the other: DELETED, then ADDED.
-//   - Members' leases have MemberLabel, too: a watch that selects leases without it is told of no
-//     renewal by gossip.
+//   - Members' leases have MemberLabel, too: a watch that selects leases without it gets no renewal
+//     by gossip.
 package nodeleases
 
 import (
@@ -54,24 +53,22 @@ import (
 	"github.com/barque/barque/apiserver/resource"
 )
 
-// RenewEvery is how often the lease of a node that lives is renewed; it is what kubelets do
-// elsewhere.
+// RenewEvery is the interval of renewals of a live node's lease, as in Kubernetes.
 const RenewEvery = 10 * time.Second
 
-// durationSeconds is how long a lease holds that is not renewed; it is what kubelets write
-// elsewhere.
+// durationSeconds is the lifetime of a lease that is not renewed, as in Kubernetes.
 const durationSeconds = 40
 
 // MemberLabel is on the Nodes of the cluster's own members, and on their leases.
 const MemberLabel = "barque.io/member"
 
-// IsMember reports whether the Node is that of a member of the cluster.
+// IsMember reports whether the Node is a member of the cluster.
 func IsMember(node *corev1.Node) bool {
 	_, is := node.Labels[MemberLabel]
 	return is
 }
 
-// SignsOfLife tells when nodes showed that they live.
+// SignsOfLife knows when nodes last showed that they live.
 type SignsOfLife interface {
 	// LastSeen is when the node last showed that it lives, by this server's clock: now, for one
 	// that is well. It is false if nothing was ever heard of the node.
@@ -81,16 +78,15 @@ type SignsOfLife interface {
 // Nodes is the storage of the Node objects.
 type Nodes interface {
 	rest.Lister
-	// WatchStore watches in the order of the store: its bookmarks tell how far it is, when it has
+	// WatchStore watches in the order of the store: it sends bookmarks with its progress, when it has
 	// begun and after each TellProgress.
 	WatchStore(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error)
-	// TellProgress has the watches of WatchStore tell soon that they have come to a revision, one
-	// that is not below any that was visible in this server when it was called.
+	// TellProgress has the watches of WatchStore send a bookmark soon, at a revision that is not below
+	// any that was visible in this server at the call.
 	TellProgress(ctx context.Context) error
 }
 
-// Storage serves all leases: those of members as this package makes them, the others as they are
-// stored.
+// Storage serves all leases: it makes the leases of members, and reads the others from the store.
 type Storage struct {
 	*resource.Storage
 	nodes func() Nodes

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// lease is that of a member, at a revision of the store.
+// lease returns the lease of a member, at a revision of the store.
 func (s *Storage) lease(node *corev1.Node, revision string) *coordinationv1.Lease {
 	l := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
@@ -28,8 +28,9 @@ func (s *Storage) lease(node *corev1.Node, revision string) *coordinationv1.Leas
 }
 
 // renewed is when a node last showed that it lives, rounded down to whole RenewEvery; zero if it
-// never did. A server that has not been there for long may not have heard of a node that is away;
-// then the kubelet's own last word counts. A clock that is ahead makes nobody live in the future.
+// never did. A server that has just started may have no sign of life of a node that is away; then
+// the time of the kubelet's last own report counts. A time in the future, from a clock that is
+// ahead, does not count.
 func (s *Storage) renewed(node *corev1.Node) time.Time {
 	seen, _ := s.signs.LastSeen(node.Name)
 	for i := range node.Status.Conditions {

@@ -36,11 +36,11 @@ func (s *Storage) Get(ctx context.Context, name string, options *metav1.GetOptio
 	return s.Storage.Get(ctx, name, options)
 }
 
-// isNodes reports whether a namespace is the one of nodes' leases.
+// isNodes reports whether a namespace is that of nodes' leases.
 func isNodes(namespace string) bool { return namespace == corev1.NamespaceNodeLease }
 
 // node returns a Node, nil if there is none, and the revision at which it was read. It lists the
-// one Node: a list tells its revision.
+// one Node, because a list has its revision.
 func (s *Storage) node(ctx context.Context, name, atLeast string) (*corev1.Node, string, error) {
 	list, err := s.listNodes(ctx, &metainternalversion.ListOptions{ResourceVersion: atLeast, FieldSelector: named(name)})
 	if err != nil || len(list.Items) == 0 {
@@ -136,7 +136,7 @@ func (s *Storage) hide(ctx context.Context, list *coordinationv1.LeaseList, opti
 // few is up to how many Nodes are read one by one rather than all together.
 const few = 500
 
-// membersAt tells who of those that a page of leases names was a member at its revision.
+// membersAt returns which nodes with a lease on a page were members at the page's revision.
 func (s *Storage) membersAt(ctx context.Context, list *coordinationv1.LeaseList, inQuestion int) (map[string]bool, error) {
 	isMember := map[string]bool{}
 	note := func(o *metainternalversion.ListOptions) error {
@@ -214,8 +214,8 @@ func (s *Storage) matching(options *metainternalversion.ListOptions) storage.Sel
 	return s.PredicateFunc(label, field)
 }
 
-// forNodes are the options with which Nodes are asked for. Selectors are about leases; all that
-// holds of Nodes, too, is the name.
+// forNodes are the options to list and watch Nodes. Selectors are about leases; all that holds of
+// Nodes, too, is the name.
 func forNodes(options *metainternalversion.ListOptions) *metainternalversion.ListOptions {
 	o := *options
 	o.LabelSelector, o.FieldSelector = nil, nil

@@ -38,7 +38,7 @@ func (s *Storage) Watch(ctx context.Context, options *metainternalversion.ListOp
 		return nil, err
 	}
 	o := *w.options
-	o.ResourceVersion, o.AllowWatchBookmarks = from, true // bookmarks tell how far it has come
+	o.ResourceVersion, o.AllowWatchBookmarks = from, true // bookmarks carry its progress
 	if w.nodes, err = s.nodes().WatchStore(onNodes(ctx), &o); err != nil {
 		return nil, err
 	}
@@ -51,8 +51,8 @@ func (s *Storage) Watch(ctx context.Context, options *metainternalversion.ListOp
 	return w, nil
 }
 
-// begin finds out at which revision the watch begins, which leases it begins with, and who was a
-// member then.
+// begin sets the revision of the watch's begin, the leases that it begins with, and the members at
+// that revision.
 func (w *watcher) begin(options *metainternalversion.ListOptions) (from string, err error) {
 	from = options.ResourceVersion
 	initial := options.SendInitialEvents != nil && *options.SendInitialEvents
@@ -117,11 +117,11 @@ type watcher struct {
 
 	// The rest belongs to run.
 
-	position uint64               // the revision up to which everything was told; events of members carry it
-	ofNodes  uint64               // the same of Nodes alone
+	position uint64               // the revision up to which everything was sent; events of members carry it
+	ofNodes  uint64               // the revision up to which Nodes were handled
 	held     *update              // of stored leases; nothing more is taken from there meanwhile
 	members  map[string]bool      // as of ofNodes
-	told     map[string]time.Time // the renewal that was last told, by member
+	told     map[string]time.Time // the renewal that was last sent, by member
 }
 
 // update is an event of one of the watches.
@@ -199,7 +199,7 @@ func (w *watcher) send(e watch.Event) bool {
 	}
 }
 
-// fail tells the client that the watch cannot go on.
+// fail sends the client the error that ends the watch.
 func (w *watcher) fail(err error) bool {
 	var status metav1.Status
 	if known, ok := err.(apierrors.APIStatus); ok {
@@ -228,7 +228,7 @@ func (w *watcher) take(e watch.Event, handle func(update) bool) bool {
 	return handle(u)
 }
 
-// fromStored holds the event until all earlier changes of Nodes were told.
+// fromStored holds the event until all earlier changes of Nodes were sent.
 func (w *watcher) fromStored(u update) bool {
 	w.held = &u
 	if w.ofNodes < u.revision {
@@ -239,7 +239,7 @@ func (w *watcher) fromStored(u update) bool {
 	return w.release()
 }
 
-// release tells of the stored lease that is held, once that can be and if no member hides it.
+// release sends the stored lease that is held, once that is allowed and if no member hides it.
 func (w *watcher) release() bool {
 	u := w.held
 	if u == nil || w.ofNodes < u.revision {
@@ -287,8 +287,8 @@ func (w *watcher) tellNode(what watch.EventType, node *corev1.Node) bool {
 	return true
 }
 
-// tellStored tells that a member begins or ceases to hide the stored lease of its name, if there is
-// one. It is the one that the client knows, or will know: as it was at the position.
+// tellStored sends the event that a member begins or ceases to hide the stored lease of its name,
+// if there is one. It is the one that the client knows, or will know: as it was at the position.
 func (w *watcher) tellStored(what watch.EventType, name string) bool {
 	list, err := w.storedAt(w.ctx, name, w.revision())
 	if err != nil {
@@ -309,7 +309,7 @@ func (w *watcher) tellStored(what watch.EventType, name string) bool {
 	return true
 }
 
-// revision is what an event of a member carries.
+// revision is the resourceVersion of an event of a member.
 func (w *watcher) revision() string { return strconv.FormatUint(w.position, 10) }
 
 func renewal(l *coordinationv1.Lease) (at time.Time) {
@@ -319,7 +319,7 @@ func renewal(l *coordinationv1.Lease) (at time.Time) {
 	return at
 }
 
-// tell passes on an event of a member's lease, unless it is a renewal that was told.
+// tell sends an event of a member's lease, unless the client has that renewal.
 func (w *watcher) tell(what watch.EventType, node *corev1.Node) bool {
 	lease := w.storage.lease(node, w.revision())
 	switch ok, err := w.match.Matches(lease); {
@@ -341,9 +341,9 @@ func (w *watcher) tell(what watch.EventType, node *corev1.Node) bool {
 	return w.send(watch.Event{Type: what, Object: lease})
 }
 
-// renew tells of all members' leases that were renewed. The list is read from a cache that need not
-// be as far as the watch is: it is asked for one that is no older, and a Node whose newest version
-// was not told yet waits for that.
+// renew sends all members' leases that were renewed. The list is read from a cache that may be
+// behind the watch, so the list must be no older, and a Node whose newest version was not sent yet
+// waits for that.
 func (w *watcher) renew() bool {
 	if !w.renews || len(w.members) == 0 {
 		return true
@@ -353,7 +353,7 @@ func (w *watcher) renew() bool {
 	o.AllowWatchBookmarks, o.TimeoutSeconds, o.Limit, o.Continue = false, nil, 0, ""
 	nodes, err := w.storage.listNodes(w.ctx, &o)
 	if err != nil {
-		return true // nothing is lost: the next one tells the same, and the watch of Nodes knows what is wrong
+		return true // nothing is lost: the next list has the same renewals, and the watch of Nodes reports the fault
 	}
 	for i := range nodes.Items {
 		node := &nodes.Items[i]

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// sources are what a watch of all namespaces is made from; a test says what they tell, and when.
+// sources are the sources of a watch of all namespaces; a test controls their events.
 type sources struct {
 	Nodes
 	nodes, stored *watch.FakeWatcher
@@ -54,7 +54,7 @@ func member(name, revision string) corev1.Node {
 	return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: revision, Labels: map[string]string{MemberLabel: ""}}}
 }
 
-// tell has a source tell of a lease or, if the name begins with "node/", of a member.
+// tell has a source send an event of a lease or, if the name begins with "node/", of a member.
 func (s *sources) tell(what watch.EventType, name string, revision int) {
 	if from, isNode := strings.CutPrefix(name, "node/"); isNode {
 		node := member(from, fmt.Sprint(revision))
@@ -65,8 +65,8 @@ func (s *sources) tell(what watch.EventType, name string, revision int) {
 	synctest.Wait()
 }
 
-// watching starts a watcher over sources, with the members that it knows of, and returns what it
-// has told since the last call, in order.
+// watching starts a watcher over sources, with the members that it knows of. It returns a function
+// for the events sent since its last call, in order.
 func watching(t *testing.T, bookmarks bool, from uint64, members ...string) (*sources, func() string) {
 	s := &sources{nodes: watch.NewFakeWithChanSize(10, false), stored: watch.NewFakeWithChanSize(10, false)}
 	w := &watcher{
@@ -106,8 +106,7 @@ func expect(t *testing.T, told func() string, want string) {
 	}
 }
 
-// A stored lease waits for what happened to nodes before it, and nothing more is taken from there
-// meanwhile.
+// A stored lease waits for earlier events of nodes, and no further stored one is taken meanwhile.
 func TestStoredLeasesWaitForNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, told := watching(t, true, 5, "n", "m")
@@ -137,7 +136,7 @@ func TestStoredLeasesWaitForNodes(t *testing.T) {
 	})
 }
 
-// Renewals are told of members as they were told of last, from a list that is no older.
+// Renewals are sent for members in their last sent version, from a list that is no older.
 func TestRenewalsAreNotOlderThanTheWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, told := watching(t, false, 5, "n")
@@ -176,7 +175,7 @@ func TestMemberTakesThePlaceOfAStoredLease(t *testing.T) {
 	})
 }
 
-// What is no event of a lease ends the watch with a word.
+// An event that is not of a lease ends the watch with an error.
 func TestWatchEndsWithAWord(t *testing.T) {
 	for what, object := range map[string]runtime.Object{
 		"without a revision": &corev1.Node{},

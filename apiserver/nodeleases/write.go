@@ -59,9 +59,9 @@ func (s *Storage) DeleteCollection(ctx context.Context, validate rest.ValidateOb
 	return s.Storage.DeleteCollection(ctx, validate, options, list)
 }
 
-// writable refuses the write of a member's lease. It takes the Node as this server's cache has it:
-// a renewal then costs no second read from the store, and a member that registers at this moment
-// hides what is written in any case.
+// writable refuses the write of a member's lease. It takes the Node from this server's cache: a
+// renewal then costs no second read from the store, and a member that registers at this moment
+// hides the written lease in any case.
 func (s *Storage) writable(ctx context.Context, name string) error {
 	if namespace, _ := request.NamespaceFrom(ctx); !isNodes(namespace) || name == "" {
 		return nil

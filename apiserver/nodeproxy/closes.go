@@ -10,7 +10,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// quietCloses gives the handler of a stream a logger that says at V(4) when this server has closed
+// quietCloses gives the handler of a stream a logger that logs at V(4) when this server has closed
 // a connection, or the client has left. Each stream ends with one of these: upstream reads the
 // client's WebSocket until the read fails, and logs the failure as an error.
 func quietCloses(next http.Handler) http.Handler {
@@ -23,7 +23,7 @@ func quietCloses(next http.Handler) http.Handler {
 
 // closesAsDetails is a sink that lowers errors of connections that this process has closed itself,
 // in one direction or both, and of WebSockets that ended with the client's connection or by its
-// word.
+// close frame.
 type closesAsDetails struct{ klog.LogSink }
 
 // detail is the verbosity of a close.

@@ -22,13 +22,13 @@ import (
 	"github.com/barque/barque/internal/await"
 )
 
-// records are what is logged, at whatever level.
+// records are the log records, at every level.
 type records struct {
 	mu  sync.Mutex
 	all []slog.Record
 }
 
-// captureLogs has what the Kubernetes libraries log collected until the test ends.
+// captureLogs collects the logs of the Kubernetes libraries until the test ends.
 func captureLogs(t *testing.T) *records {
 	r := &records{}
 	state := klog.CaptureState()

@@ -195,8 +195,9 @@ func servicePort(service *corev1.Service, wanted string) (string, bool) {
 	return "", false
 }
 
-// isPod tells whether an endpoint is a pod of the namespace at its own address. Whoever may write
-// endpoints would otherwise reach, through the API server, what the network keeps from them.
+// isPod reports whether an endpoint is a pod of the namespace at its own address. Otherwise a user
+// that may write endpoints could reach, through the API server, servers that the network keeps
+// from them.
 func (p *Proxy) isPod(ctx context.Context, namespace string, e *discoveryv1.Endpoint) bool {
 	ref := e.TargetRef
 	if ref == nil || ref.Kind != "Pod" || ref.Namespace != namespace || len(e.Addresses) == 0 {
@@ -234,10 +235,10 @@ func (p *Proxy) locateNode(ctx context.Context, id string) (*url.URL, http.Round
 	return p.targetURL(scheme, host, port)
 }
 
-// targetURL is where requests for something that is not a kubelet go.
+// targetURL is the URL of requests to a target that is not a kubelet.
 func (p *Proxy) targetURL(scheme, host, port string) (*url.URL, http.RoundTripper, error) {
 	if ip, err := netip.ParseAddr(host); err == nil {
-		// Dialling checks as well; here the client gets to know what is wrong.
+		// Dialling checks as well; here the client gets the reason.
 		if err := proxyable(ip); err != nil {
 			return nil, nil, apierrors.NewBadRequest(err.Error())
 		}

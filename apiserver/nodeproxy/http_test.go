@@ -22,7 +22,8 @@ func echo(name string) http.HandlerFunc {
 	}
 }
 
-// newWorld has a pod with two ports, one without, services over them, and what must not be reached.
+// newWorld has a pod with two ports, one without, services over them, and targets that must not
+// be reached.
 func newWorld(t *testing.T) (*cluster, *Proxy) {
 	t.Helper()
 	c := newCluster()

@@ -14,8 +14,8 @@ import (
 
 // toKubelets has the transports to the kubelets. Each node has its own, because http.Transport
 // shares the connections to an address: one that was verified for a node would serve another node
-// with the same address. Nodes share addresses when a machine has that of a dead one, and when one
-// process serves for many nodes.
+// with the same address. Nodes share addresses when a machine has the address of a dead one, and
+// when one process serves for many nodes.
 type toKubelets struct {
 	tls  func() *tls.Config
 	is   func(*corev1.Node, tls.ConnectionState) error
@@ -36,7 +36,7 @@ type key struct {
 // toKubelet is the transport to the kubelet of one node.
 type toKubelet struct {
 	*http.Transport
-	node *corev1.Node // as it was last asked for
+	node *corev1.Node // as it was at the last request
 	used time.Time
 }
 
@@ -44,8 +44,8 @@ type toKubelet struct {
 func (k *toKubelets) verified(node *corev1.Node) *http.Transport { return k.to(node, false) }
 
 // unverified returns the transport to the kubelet of a node whose certificate may be of any CA. One
-// of the cluster's CA still has to be the node's: the client asks for less care with that node, and
-// not for the words of another member.
+// of the cluster's CA still has to be the node's: the client waives the check for that node, and
+// does not accept another member's logs.
 func (k *toKubelets) unverified(node *corev1.Node) *http.Transport { return k.to(node, true) }
 
 func (k *toKubelets) to(node *corev1.Node, insecure bool) *http.Transport {
@@ -73,7 +73,7 @@ func (k *toKubelets) to(node *corev1.Node, insecure bool) *http.Transport {
 	return to.Transport
 }
 
-// ofCluster reports whether one of the roots has signed the peer's certificate, for whatever use.
+// ofCluster reports whether one of the roots has signed the peer's certificate, for any use.
 func ofCluster(peer tls.ConnectionState, roots *x509.CertPool) bool {
 	if len(peer.PeerCertificates) == 0 {
 		return false
@@ -102,7 +102,7 @@ func (k *toKubelets) renew() {
 	k.config, k.nodes = config, map[key]*toKubelet{}
 }
 
-// sweep forgets the transports without a connection that waits for a request. The caller holds mu.
+// sweep drops the transports without an idle connection. The caller holds mu.
 func (k *toKubelets) sweep() {
 	for id, to := range k.nodes {
 		if k.now().Sub(to.used) > idle {

@@ -164,7 +164,7 @@ func TestTheNewestNodeDecides(t *testing.T) {
 	}
 }
 
-// Nodes come and go for ever; what is kept for them does not grow with that.
+// Nodes come and go for ever; the memory for them does not grow with that.
 func TestTransportsOfFormerNodesAreForgotten(t *testing.T) {
 	now := time.Unix(0, 0)
 	config := &tls.Config{}

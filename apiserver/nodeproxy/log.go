@@ -94,7 +94,7 @@ func (s *logStreamer) InputStream(ctx context.Context, version, accept string) (
 	return stream, flush, contentType, err
 }
 
-// wholeLog is a log that is copied to a client as a whole, or not to its end. Upstream drops the
+// wholeLog is a log that is copied to a client completely, or fails visibly. Upstream drops the
 // error of the copy and ends the response well, so a log whose node was lost looked complete.
 type wholeLog struct {
 	io.ReadCloser
@@ -107,7 +107,7 @@ type wholeLog struct {
 func (l *wholeLog) WriteTo(w io.Writer) (int64, error) {
 	from := &failing{Reader: l.ReadCloser}
 	n, err := io.Copy(struct{ io.Writer }{w}, from)
-	// A client that has left needs no more. The log of the server would name each one.
+	// A client that has left needs no error. The log of the server would name each one.
 	if left := context.Cause(l.ctx) == context.Canceled; from.err != nil && !left {
 		if buffered, ok := w.(http.Flusher); ok {
 			buffered.Flush() // the client gets all that came
@@ -131,7 +131,7 @@ func (f *failing) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// logQuery is how the kubelet is told what part of the log is wanted.
+// logQuery returns the kubelet's query parameters for the wanted part of the log.
 func logQuery(opts *corev1.PodLogOptions) url.Values {
 	query := make(url.Values)
 	for name, set := range map[string]bool{"follow": opts.Follow, "previous": opts.Previous, "timestamps": opts.Timestamps} {

@@ -25,7 +25,8 @@ func (p *Proxy) kubeletAt(node *corev1.Node) (host string, port int, err error) 
 	return host, port, nil
 }
 
-// Get asks the kubelet of a node as the API server itself. The caller closes the body.
+// Get sends a request to the kubelet of a node as the API server itself. The caller closes
+// the body.
 func (p *Proxy) Get(ctx context.Context, node *corev1.Node, path string) (*http.Response, error) {
 	host, port, err := p.kubeletAt(node)
 	if err != nil {
@@ -36,7 +37,7 @@ func (p *Proxy) Get(ctx context.Context, node *corev1.Node, path string) (*http.
 	if err != nil {
 		return nil, err
 	}
-	r.Header.Set("Accept-Encoding", "identity") // a kubelet has better things to do than to compress
+	r.Header.Set("Accept-Encoding", "identity") // compression would cost the node CPU time
 	return p.toKubelet.verified(node).RoundTrip(r)
 }
 

@@ -15,12 +15,12 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// Objects finds what requests are about. Errors are API errors.
+// Objects reads the objects of requests. Errors are API errors.
 type Objects interface {
 	Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
 	Node(ctx context.Context, name string) (*corev1.Node, error)
 	Service(ctx context.Context, namespace, name string) (*corev1.Service, error)
-	// EndpointSlices of a Service. The slice belongs to the caller, what it points to does not.
+	// EndpointSlices of a Service. The slice belongs to the caller, the objects in it do not.
 	EndpointSlices(ctx context.Context, namespace, service string) ([]*discoveryv1.EndpointSlice, error)
 }
 
@@ -28,19 +28,19 @@ type Objects interface {
 type Config struct {
 	Objects Objects
 	// TLS for connections to kubelets: the client certificate and the authorities of theirs. It is
-	// asked for each request, and gives another configuration when the authorities have changed.
+	// called for each request, and returns another configuration when the authorities have changed.
 	TLS func() *tls.Config
 	// IsKubelet returns why the peer of a connection is not the kubelet of the node. An address of
 	// a Node proves nothing: the node chooses it, and may have lost it to another machine.
 	IsKubelet func(node *corev1.Node, peer tls.ConnectionState) error
-	// Authorizer is asked whether one who opens a stream with GET may create it. nil asks nobody.
+	// Authorizer decides whether a client that opens a stream with GET may create it. nil allows all.
 	Authorizer authorizer.Authorizer
-	// AddressTypes says which of a node's addresses to use, best first; nil means
+	// AddressTypes are the types of a node's address to use, best first; nil means
 	// DefaultAddressTypes.
 	AddressTypes []corev1.NodeAddressType
 	// Dial opens connections; nil means a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Resolve finds the addresses of a host name; nil asks the system.
+	// Resolve finds the addresses of a host name; nil uses the system.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 }
 
@@ -89,7 +89,7 @@ func New(cfg Config) (*Proxy, error) {
 	}
 
 	p.toKubelet = toKubelets{tls: cfg.TLS, is: cfg.IsKubelet, dial: p.dial, now: time.Now}
-	// What listens in a pod has a certificate from wherever, if it has one.
+	// A server in a pod may have a certificate of any CA, or none.
 	p.target = newTransport(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, p.dialTarget)
 	return p, nil
 }
@@ -113,8 +113,8 @@ func (p *Proxy) Close() {
 	p.target.CloseIdleConnections()
 }
 
-// dialTarget connects to what a proxy request is for, unless that is not for proxying. Names are
-// resolved here, so that what was checked is what is dialled.
+// dialTarget connects to the target of a proxy request, unless proxying to it is forbidden. Names
+// are resolved here, so that the checked address is the dialled one.
 func (p *Proxy) dialTarget(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

@@ -74,7 +74,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// result is what a client was given of a command.
+// result is a client's result of a command.
 type result struct {
 	bytes  int
 	status metav1.Status

@@ -103,7 +103,7 @@ func lingering(next http.Handler) http.Handler {
 }
 
 // mayCreate demands the permission to create a stream from clients that were authorized for another
-// verb: a WebSocket begins with GET, and "get" is given to many who only look.
+// verb: a WebSocket begins with GET, and "get" is given to many users for reading only.
 func (p *Proxy) mayCreate(ctx context.Context, resource, subresource, name string) error {
 	info, ok := genericapirequest.RequestInfoFrom(ctx)
 	if p.authorizer == nil || !ok || info.Verb == "create" {
@@ -127,7 +127,7 @@ func (p *Proxy) mayCreate(ctx context.Context, resource, subresource, name strin
 		fmt.Errorf("opening a stream needs the verb \"create\" as well: %s", reason))
 }
 
-// streamRequest is a stream as the kubelet is asked for it.
+// streamRequest is the kubelet's request for a stream.
 type streamRequest struct {
 	path  []string
 	query url.Values

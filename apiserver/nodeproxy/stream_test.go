@@ -32,7 +32,8 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// runtimeOfNode does what containers do on the test's kubelet: say what was asked, echo, and exit.
+// runtimeOfNode is the container runtime of the test's kubelet: it reports the request, echoes,
+// and exits.
 type runtimeOfNode struct{ exit int }
 
 func (r runtimeOfNode) ExecInContainer(_ context.Context, pod, _, container string, cmd []string, in io.Reader, out, stderr io.WriteCloser, tty bool, resize <-chan kubeletcommand.TerminalSize, _ time.Duration) error {
@@ -310,8 +311,7 @@ func TestGetNeedsCreate(t *testing.T) {
 }
 
 // TestReadingNodesRunsNoCommands: the kubelet lets the API server do everything. So a stream
-// through nodes/proxy needs the verb create, whatever its method, its protocol, and the spelling of
-// its path.
+// through nodes/proxy needs the verb create, with any method, protocol and spelling of its path.
 func TestReadingNodesRunsNoCommands(t *testing.T) {
 	var reached atomic.Int32
 	proxy := newProxy(t, newCluster(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))

@@ -14,17 +14,17 @@ import (
 
 const (
 	shards = 16
-	// objectCost is what an Object takes beside the object itself, rounded up. BenchmarkObjectCost
+	// objectCost is the memory of an Object beside the object itself, rounded up. BenchmarkObjectCost
 	// measures it.
 	objectCost = 320
-	// encodingCost is what an encoding takes beside its bytes, with its form.
+	// encodingCost is the memory of an encoding beside its bytes, with its form.
 	encodingCost = 128
 	// decodedFactor is how many times larger an object is in memory than its stored bytes, about.
 	// BenchmarkDecodedSize measures it for common kinds.
 	decodedFactor = 3
 )
 
-// Cache has the decoded objects of a server. What was not asked for longest is forgotten first,
+// Cache has the decoded objects of a server. The least recently used objects are dropped first,
 // more or less. Any goroutine may use it.
 type Cache struct {
 	seed   maphash.Seed
@@ -51,8 +51,8 @@ func New(bytes int) *Cache {
 	return c
 }
 
-// Age begins a new generation, and forgets what nobody has asked for in the last one. A server that
-// has little to do would keep its last objects for ever.
+// Age begins a new generation, and drops objects that were not used in the last one. A server with
+// little load would keep its last objects for ever.
 func (c *Cache) Age() {
 	for i := range c.shards {
 		s := &c.shards[i]
@@ -78,7 +78,7 @@ func (c *Cache) Space() *Space {
 	return &Space{cache: c, salt: maphash.Bytes(c.seed, id[:])}
 }
 
-// Stored is what the store has of an object: bytes that never change.
+// Stored is the stored form of an object: bytes that never change.
 type Stored struct {
 	Key      string
 	Value    []byte
@@ -97,7 +97,7 @@ func (s *Space) Peek(of Stored) *Object {
 	o := shard.find(e, of.Value)
 	shard.mu.Unlock()
 	if o == nil || !o.decoded.Load() {
-		return nil // whoever decodes it counts that
+		return nil // the decoding caller counts that
 	}
 	s.cache.counts.hits.Inc()
 	return o
@@ -126,9 +126,9 @@ func (s *Space) Get(of Stored, decode Decode) (*Object, error) {
 	return o, nil
 }
 
-// Defer returns the object of stored bytes, which are decoded when somebody asks for what they
-// decode to. In the forms that the encoder knows, nobody does. Both decode and encoder are kept
-// that long, perhaps as long as the object, and must know of no request.
+// Defer returns the object of stored bytes, which are decoded at the first use of the decoded form.
+// The encoder's own forms never need it. Both decode and encoder are kept that long, perhaps as
+// long as the object, and must not refer to a request.
 func (s *Space) Defer(of Stored, decode Decode, encoder Encoder) *Object {
 	e, shard := s.entry(of)
 	shard.mu.Lock()
@@ -144,29 +144,29 @@ func (s *Space) Defer(of Stored, decode Decode, encoder Encoder) *Object {
 	return o
 }
 
-// Alone returns an object as Defer does, which is in no cache: for one who asks.
+// Alone returns an object as Defer does, which is in no cache: for a single caller.
 func Alone(of Stored, decode Decode, encoder Encoder) *Object {
 	return &Object{stored: of, decode: decode, encoder: encoder}
 }
 
-// Fits tells whether the cache has room for so many stored bytes more than once over. A list of
-// more would push out what others need, and be gone itself before it is asked for again.
+// Fits reports whether the cache has room for so many stored bytes more than once over. A larger
+// list would push out the objects of other clients, and be gone itself before its next use.
 func (s *Space) Fits(stored int) bool { return decodedFactor*stored <= s.cache.room/4 }
 
-// errUnfinished is the outcome of a decoding or an encoding that panicked, for others who waited.
+// errUnfinished is the outcome of a decoding or an encoding that panicked, for waiting callers.
 var errUnfinished = errors.New("the object could not be read: the one who decoded or encoded it has failed")
 
 // find returns the object of the entry that was decoded from the value. The caller holds the lock.
 func (s *shard) find(e entry, value []byte) *Object {
 	o, found := s.objects.Get(e)
-	if found && !bytes.Equal(o.stored.Value, value) { // which is quick for what is the same in memory
+	if found && !bytes.Equal(o.stored.Value, value) { // which is quick if both are the same memory
 		s.objects.Remove(e)
 		return nil
 	}
 	return o
 }
 
-// has tells whether the object is still kept. The caller holds the lock.
+// has reports whether the object is still kept. The caller holds the lock.
 func (s *shard) has(o *Object) bool {
 	kept, _ := s.objects.Peek(o.entry)
 	return kept == o

@@ -173,8 +173,8 @@ func TestEncodingsAreMadeOnceAndCounted(t *testing.T) {
 	}
 }
 
-// TestTheCacheIsBounded fills it many times over, with objects that are encoded, and looks at what
-// it has. An object that is used all the time is still there, and one that is too large never is.
+// TestTheCacheIsBounded fills it many times over, with objects that are encoded, and checks its
+// contents. An object that is used all the time is still there, and one that is too large never is.
 func TestTheCacheIsBounded(t *testing.T) {
 	const bound = 1 << 20
 	cache := New(bound)
@@ -201,7 +201,7 @@ func TestTheCacheIsBounded(t *testing.T) {
 	}
 }
 
-// takes returns the bytes of an object, by what it has.
+// takes returns the cost of an object, computed from its contents.
 func takes(o *Object) int {
 	total := objectCost
 	if o.encoder != nil {
@@ -216,7 +216,7 @@ func takes(o *Object) int {
 	return total
 }
 
-// checkBound looks at what the cache has.
+// checkBound checks the contents of the cache.
 func checkBound(t *testing.T, cache *Cache, bound int) {
 	t.Helper()
 	total, objects := 0, 0
@@ -286,8 +286,8 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// TestWhatIsGoneStaysGone: an object that the cache has dropped does not come back when somebody
-// who still has it decodes or encodes it, and takes no other one's place.
+// TestWhatIsGoneStaysGone: an object that the cache has dropped does not come back when a caller
+// that still has it decodes or encodes it, and takes no other one's place.
 func TestWhatIsGoneStaysGone(t *testing.T) {
 	cache := New(1 << 20)
 	space := cache.Space()
@@ -311,7 +311,7 @@ func TestWhatIsGoneStaysGone(t *testing.T) {
 	}
 }
 
-// BenchmarkObjectCost tells what an Object takes beside the object, as much as it counts.
+// BenchmarkObjectCost measures the memory of an Object beside the object, as much as it counts.
 func BenchmarkObjectCost(b *testing.B) {
 	for _, objects := range []int{20_000, 26_000, 33_000} {
 		b.Run(fmt.Sprint(objects), func(b *testing.B) {
@@ -344,7 +344,7 @@ func heap() uint64 {
 	return stats.HeapAlloc
 }
 
-// BenchmarkDecodedSize tells how many times larger objects are in memory than stored.
+// BenchmarkDecodedSize measures how many times larger objects are in memory than stored.
 func BenchmarkDecodedSize(b *testing.B) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{

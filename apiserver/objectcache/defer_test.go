@@ -44,8 +44,8 @@ func encoded(t *testing.T, o *Object, form apiruntime.Identifier, encode func(ap
 	return out.String()
 }
 
-// TestWhatIsStoredIsNotDecoded: an object is decoded when somebody asks for more than its stored
-// bytes, once, and others have it from then on.
+// TestWhatIsStoredIsNotDecoded: an object is decoded once, at the first use of more than its stored
+// bytes, and the result is shared from then on.
 func TestWhatIsStoredIsNotDecoded(t *testing.T) {
 	space := New(1 << 20).Space()
 	var decodes atomic.Int32
@@ -96,7 +96,7 @@ func TestWhatIsStoredIsNotDecoded(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeDecoded: an object that turns out to be broken is said to be, and not kept.
+// TestWhatCannotBeDecoded: an object that turns out to be broken returns an error, and is not kept.
 func TestWhatCannotBeDecoded(t *testing.T) {
 	space := New(1 << 20).Space()
 	of := Stored{Key: "a", Value: []byte("value"), Revision: 1}
@@ -118,8 +118,8 @@ func TestWhatCannotBeDecoded(t *testing.T) {
 	}
 }
 
-// TestAnObjectThatGrowsTooLargeIsNotKept: what is larger than a generation when it is decoded would
-// push out all else.
+// TestAnObjectThatGrowsTooLargeIsNotKept: an object larger than a generation after its decoding
+// would push out all others.
 func TestAnObjectThatGrowsTooLargeIsNotKept(t *testing.T) {
 	const bound = 1 << 20
 	space := New(bound).Space()
@@ -133,7 +133,7 @@ func TestAnObjectThatGrowsTooLargeIsNotKept(t *testing.T) {
 	}
 }
 
-// TestWhoDecodedIsForgotten: a decoder may know of a request, with all that this has read. That
+// TestWhoDecodedIsForgotten: a decoder may refer to a request, with all that this has read. That
 // must not stay as long as the object, which does not count it.
 func TestWhoDecodedIsForgotten(t *testing.T) {
 	space := New(1 << 20).Space()
@@ -158,7 +158,7 @@ func TestWhoDecodedIsForgotten(t *testing.T) {
 	runtime.KeepAlive(o)
 }
 
-// TestOnlyLookupsAreCounted: one who has an object and reads it asks the cache for nothing.
+// TestOnlyLookupsAreCounted: a read of an object that the caller already has is no lookup.
 func TestOnlyLookupsAreCounted(t *testing.T) {
 	space := New(1 << 20).Space()
 	count := func(result string) float64 {

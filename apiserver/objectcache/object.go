@@ -17,21 +17,21 @@ import (
 
 // Encoder encodes objects as they are stored.
 type Encoder interface {
-	// Encode returns a stored object as another encoder gives it, which has an identifier and
-	// encodes decoded objects so. It is false where that has to be done.
+	// Encode returns a stored object in the encoding of another encoder, by its identifier. It is
+	// false where the object must be decoded and encoded with encode.
 	Encode(identifier runtime.Identifier, encode func(runtime.Object, io.Writer) error, of Stored) ([]byte, bool)
 }
 
-// Object is one revision of an object. All who get it share it, so it is only read. It keeps the
-// encodings that were made of it: encoders of the API machinery know it as a
-// runtime.CacheableObject.
+// Object is one revision of an object. All callers share it, so it is only read. It
+// keeps the encodings that were made of it: encoders of the API machinery know it as
+// a runtime.CacheableObject.
 type Object struct {
 	shard   *shard // nil for one that is in no cache
 	counts  *counted
 	entry   entry
 	stored  Stored
 	decode  Decode  // nil when it is under way, or was done
-	encoder Encoder // nil for what has to be decoded
+	encoder Encoder // nil for an object that must be decoded for each form
 	cost    int     // in bytes; guarded by the lock of the shard
 	counted bool    // the decoded object is in the cost
 	once    sync.Once
@@ -56,7 +56,8 @@ var (
 	_ metav1.ObjectMetaAccessor = (*Object)(nil)
 )
 
-// Shared returns the object itself, once it is decoded. Nobody may change it, or what it refers to.
+// Shared returns the object itself, once it is decoded. It, and all that it refers to, must not
+// be changed.
 func (o *Object) Shared() runtime.Object { return o.object }
 
 // Decoded returns the object itself as Shared does, and decodes it before.
@@ -67,8 +68,8 @@ func (o *Object) Decoded() (runtime.Object, error) {
 	return o.object, o.err
 }
 
-// read decodes the object unless somebody has tried that before. One who has the object already
-// reads it uncounted: that is no lookup.
+// read decodes the object unless a caller has tried that before. A read by a caller that has the
+// object already is not counted: it is no lookup.
 func (o *Object) read() (first bool) {
 	o.once.Do(func() {
 		first = true
@@ -89,7 +90,7 @@ func (o *Object) read() (first bool) {
 	return first
 }
 
-// account tells the shard what has become of the decoding.
+// account gives the shard the outcome of the decoding.
 func (o *Object) account() {
 	switch {
 	case o.shard == nil:
@@ -101,8 +102,8 @@ func (o *Object) account() {
 	}
 }
 
-// CopyTo makes an object of the same type a copy whose fields may be set. What they refer to is
-// shared, and must not be changed. It returns false for an object of another type.
+// CopyTo makes an object of the same type a copy whose fields may be set. Values that they refer to
+// are shared, and must not be changed. It returns false for an object of another type.
 func (o *Object) CopyTo(out runtime.Object) bool {
 	from, to := reflect.ValueOf(o.object), reflect.ValueOf(out)
 	if from.Type() != to.Type() || from.Kind() != reflect.Pointer {
@@ -112,8 +113,8 @@ func (o *Object) CopyTo(out runtime.Object) bool {
 	return true
 }
 
-// GetObject implements runtime.CacheableObject: the copy is the caller's. Of what cannot be decoded
-// it is a Status that says why.
+// GetObject implements runtime.CacheableObject: the copy is the caller's. For an object that cannot
+// be decoded it is a Status with the reason.
 func (o *Object) GetObject() runtime.Object {
 	if o.read(); o.err != nil {
 		return &apierrors.NewInternalError(o.err).ErrStatus
@@ -141,8 +142,8 @@ func (o *Object) CacheEncode(form runtime.Identifier, encode func(runtime.Object
 	return write(w, e.data)
 }
 
-// eventForm is what the identifiers of encoders of watch events begin with. Such an encoder puts
-// what another one, which is known by itself, makes of the object into the event.
+// eventForm is the prefix of the identifiers of encoders of watch events. Such an encoder puts into
+// the event the encoding by another one, which has its own identifier.
 const eventForm = `{"name":"watch",`
 
 // encode makes an encoding.
@@ -159,7 +160,8 @@ func (o *Object) encode(form runtime.Identifier, encode func(runtime.Object, io.
 	return data.Bytes(), err
 }
 
-// unread is an Object within an event. Its own encoding is not kept: that of the event has it.
+// unread is an Object within an event. Its own encoding is not kept, because the event's
+// includes it.
 type unread struct{ *Object }
 
 var _ runtime.CacheableObject = unread{}
@@ -177,7 +179,7 @@ func (u unread) CacheEncode(form runtime.Identifier, encode func(runtime.Object,
 	return encode(u.Copy(), w)
 }
 
-// write writes what never changes.
+// write writes bytes that never change.
 func write(w io.Writer, data []byte) error {
 	if splice, ok := w.(runtime.Splice); ok {
 		splice.Splice(data)
@@ -187,9 +189,9 @@ func write(w io.Writer, data []byte) error {
 	return err
 }
 
-// Copy returns a copy in which the kind may be set: encoders set that of what they encode, and
-// restore it afterwards. That of an unstructured object is in its outermost map. What the copy
-// refers to is shared, and must not be changed.
+// Copy returns a copy in which the kind may be set: encoders set the kind of their object, and
+// restore it afterwards. That of an unstructured object is in its outermost map. Values that the
+// copy refers to are shared, and must not be changed.
 func (o *Object) Copy() runtime.Object {
 	if _, custom := o.object.(runtime.Unstructured); custom {
 		return o.object.DeepCopyObject()
@@ -212,7 +214,7 @@ func (o *Object) encoding(form runtime.Identifier) *encoding {
 	return e
 }
 
-// forget lets an encoding that failed be tried again.
+// forget drops an encoding that failed, so that it is tried again.
 func (o *Object) forget(e *encoding) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -245,5 +247,6 @@ func (o *Object) GetObjectKind() schema.ObjectKind {
 	return o.object.GetObjectKind()
 }
 
-// DeepCopyObject implements runtime.Object: a copy of what is shared would be for nothing.
+// DeepCopyObject implements runtime.Object with GetObject: a full copy of a shared object would
+// be wasted.
 func (o *Object) DeepCopyObject() runtime.Object { return o.GetObject() }

@@ -25,7 +25,7 @@ type (
 	swaggerDocker interface{ SwaggerDoc() map[string]string }
 )
 
-// key is how the builders of kube-openapi ask for the definition of a type.
+// key is the name by which the builders of kube-openapi look up the definition of a type.
 func key(t reflect.Type) string { return util.GetCanonicalTypeName(reflect.New(t).Interface()) }
 
 // define adds the definition of t, a struct, and of everything it refers to.
@@ -67,7 +67,7 @@ func (d *definer) structure(t reflect.Type) (spec.Schema, map[string]bool) {
 	return s, dependencies
 }
 
-// oneOf keeps what v3 says better than v2: that a value may be of several types.
+// oneOf keeps a fact that v3 shows better than v2: that a value may be of several types.
 func (d *definer) oneOf(value any, v2 spec.Schema) spec.Schema {
 	many, ok := value.(oneOfTyper)
 	if !ok {
@@ -81,7 +81,7 @@ func (d *definer) oneOf(value any, v2 spec.Schema) spec.Schema {
 		common.OpenAPIDefinition{Schema: v3}, common.OpenAPIDefinition{Schema: v2}).Schema
 }
 
-// fields adds the fields of t to s; those of embedded structs without a name of their own become
+// fields adds the fields of t to s; fields of embedded structs without a name of their own become
 // fields of s.
 func (d *definer) fields(t reflect.Type, s *spec.Schema, dependencies map[string]bool, merge *schema.Map) {
 	doc := docs(t)
@@ -152,7 +152,7 @@ func (d *definer) mergeOf(name string) *schema.Map {
 	return nil
 }
 
-// addMerge says how a list or map is merged.
+// addMerge describes how a list or map is merged.
 func addMerge(p *spec.Schema, merge *schema.Map, name string) {
 	if merge == nil {
 		return

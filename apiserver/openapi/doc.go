@@ -1,11 +1,11 @@
-// Package openapi describes the API in OpenAPI v2 and v3, for kubectl explain and everything else
-// that reads schemas.
+// Package openapi describes the API in OpenAPI v2 and v3, for kubectl explain and all other readers
+// of schemas.
 //
-// Documents are built when somebody asks for them, one for each group and version in v3, and only
-// their encoded form is kept for a while. The schemas of the built-in kinds are upstream's: package
-// schemas has them, enumerations and defaults included. Custom resources are described from their
-// definitions, which are read anew for each request. Extension API servers are asked for their
-// documents, once a minute at most.
+// Documents are built on demand, one for each group and version in v3, and only their encoded
+// form is kept for a while. The schemas of the built-in kinds are upstream's: package schemas has
+// them, enumerations and defaults included. Custom resources are described from their
+// definitions, which are read anew for each request. The documents of extension API servers are
+// read once a minute at most.
 //
 // In a binary without schemas, one that was built without `make`, they are built from the Go types
 // themselves: fields and their types by reflection, descriptions from SwaggerDoc, names from

@@ -25,7 +25,7 @@ const mediaJSON = "application/json"
 // form is how documents of a version are encoded besides JSON.
 type form struct {
 	media string
-	// asked is in the media type in both of its spellings.
+	// asked is a substring of both spellings of the media type.
 	asked    string
 	fromJSON func([]byte) ([]byte, error)
 }
@@ -35,14 +35,14 @@ var (
 	formV3 = form{"application/com.github.proto-openapi.spec.v3.v1.0+protobuf", "proto-openapi.spec.v3", handler3.ToV3ProtoBinary}
 )
 
-// A client asks for the list of documents, and then for those that it does not have. The list is
-// therefore made without building a document: the hash of one is that of what it is built from.
+// A client requests the list of documents, and then those that it does not have. The list is
+// therefore made without building a document: the hash of one is that of its sources.
 const (
 	keptDocuments = 16
 	keptFor       = 10 * time.Minute
 )
 
-// document is one of OpenAPI v3, of a group and version, or the one of v2.
+// document is a document of OpenAPI v3, of a group and version, or the one of v2.
 type document struct {
 	hash  string
 	build func() (any, error)
@@ -52,8 +52,7 @@ type document struct {
 // documentCache keeps the last documents in their encoded form.
 type documentCache struct {
 	encoded *cache.LRUExpireCache
-	// building is held by who builds a document: to build one takes much more memory than to keep
-	// it.
+	// building is held while a document is built: to build one takes much more memory than to keep it.
 	building *sync.Mutex
 }
 
@@ -61,7 +60,7 @@ func newDocumentCache() documentCache {
 	return documentCache{cache.NewLRUExpireCache(keptDocuments), &sync.Mutex{}}
 }
 
-// get returns a document in a media type: that of the form, or JSON.
+// get returns a document in a media type: the form's, or JSON.
 func (c documentCache) get(path string, d document, f form, media string) ([]byte, error) {
 	type key struct{ path, hash, media string }
 	k := key{path, d.hash, media}
@@ -122,8 +121,7 @@ func (s *Service) list() (map[string]document, error) {
 	return list, nil
 }
 
-// tag is the hash of what a document of custom resources is built from. It is the same on every
-// server.
+// tag is the hash of the sources of a document of custom resources. It is the same on every server.
 func (s *Service) tag(crds ...*apiextensionsv1.CustomResourceDefinition) string {
 	parts := make([]string, 0, len(crds))
 	for _, crd := range crds {
@@ -141,7 +139,7 @@ func (s *Service) hash(parts ...string) string {
 	return strings.ToUpper(hex.EncodeToString(h.Sum(nil)))
 }
 
-// sum is the hash of what an extension says.
+// sum is the hash of an extension's document.
 func sum(data []byte) string {
 	h := sha256.Sum256(data)
 	return strings.ToUpper(hex.EncodeToString(h[:]))
@@ -168,7 +166,7 @@ func (s *Service) serveRoot(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
 }
 
-// location is where a document with this hash can be had.
+// location is the URL of the document with this hash.
 func location(path, hash string) string {
 	return V3Path + "/" + path + "?" + url.Values{"hash": {hash}}.Encode()
 }
@@ -225,7 +223,7 @@ func (s *Service) serveV2(w http.ResponseWriter, r *http.Request) {
 	}, formV2)
 }
 
-// send answers with a document in the form that the client asks for.
+// send answers with a document in the form that the client requests.
 func (s *Service) send(w http.ResponseWriter, r *http.Request, path string, d document, f form) {
 	media := mediaJSON
 	if strings.Contains(r.Header.Get("Accept"), f.asked) {

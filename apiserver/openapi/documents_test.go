@@ -15,7 +15,7 @@ import (
 	"k8s.io/kube-openapi/pkg/spec3"
 )
 
-// However many clients ask at once, a document is built once.
+// With any number of concurrent clients, a document is built once.
 func TestDocumentIsBuiltOnce(t *testing.T) {
 	c := newDocumentCache()
 	var built atomic.Int32
@@ -41,8 +41,8 @@ func TestDocumentIsBuiltOnce(t *testing.T) {
 	}
 }
 
-// Documents come in the form that is asked for, compressed for those who can read that, and not
-// again to those who have them.
+// Documents have the requested form, are compressed for clients that accept that, and are not sent
+// again to clients that have them.
 func TestForms(t *testing.T) {
 	text := `{"swagger":"2.0","info":{"title":"` + strings.Repeat("t", 3000) + `","version":"1"},"paths":{}}`
 	s := New(Config{

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// askExtensionsAgain is how old what an extension says of its documents may be.
+	// askExtensionsAgain is the greatest age of an extension's answer about its documents.
 	askExtensionsAgain = time.Minute
 	// extensionPatience bounds how long all extensions together keep a client waiting.
 	extensionPatience = 5 * time.Second
@@ -29,15 +29,14 @@ const (
 // Extension is a group and version that another server serves.
 type Extension struct {
 	Group, Version string
-	// Get asks that server.
+	// Get sends a request to that server.
 	Get func(ctx context.Context, path string, header http.Header) (*http.Response, error)
 }
 
 func (e Extension) path() string { return "apis/" + e.Group + "/" + e.Version }
 
-// extensions knows what extensions say of their documents. What they say is not to be trusted: each
-// is listened to for its own group and version only, and a document that cannot be worked with is
-// left out.
+// extensions has the documents of extensions. They are not to be trusted: each is used for the
+// extension's own group and version only, and a faulty document is left out.
 type extensions struct {
 	current func() []Extension
 
@@ -45,7 +44,7 @@ type extensions struct {
 	docs map[string]*extensionDocs // by path
 }
 
-// extensionDocs is what one extension has said.
+// extensionDocs are the documents of one extension.
 type extensionDocs struct {
 	asked  time.Time
 	v3     *document
@@ -84,8 +83,7 @@ func (e *extensions) v2() (docs []*spec.Swagger, hashes []string) {
 	return docs, hashes
 }
 
-// refresh asks those extensions that have not been asked for a while, and returns what is known of
-// all.
+// refresh requests the documents of extensions whose answer is too old, and returns those of all.
 func (e *extensions) refresh() map[string]extensionDocs {
 	if e.current == nil {
 		return nil
@@ -112,7 +110,7 @@ func (e *extensions) refresh() map[string]extensionDocs {
 	return out
 }
 
-// ask learns what an extension says now. When it says nothing, what it said before stays.
+// ask reads an extension's documents. Without an answer, the earlier ones stay.
 func (d *extensionDocs) ask(ctx context.Context, x Extension) {
 	d.asked = time.Now()
 	if body, err := get(ctx, x, V2Path); err == nil {
@@ -129,7 +127,7 @@ func (d *extensionDocs) ask(ctx context.Context, x Extension) {
 	if err == nil && json.Unmarshal(body, &root) == nil {
 		if at := root.Paths[x.path()].ServerRelativeURL; at != "" {
 			d.v3 = &document{hash: sum([]byte(at)), fetch: func(r *http.Request) (*http.Response, error) {
-				// Without the hash: what the extension has now is better than a redirection.
+				// Without the hash: the extension's current document is better than a redirection.
 				return x.Get(r.Context(), V3Path+"/"+x.path(), http.Header{"Accept": r.Header["Accept"]})
 			}}
 		}
@@ -144,7 +142,7 @@ func (d *extensionDocs) ask(ctx context.Context, x Extension) {
 	}
 }
 
-// get asks an extension for a document as JSON.
+// get reads a document of an extension as JSON.
 func get(ctx context.Context, x Extension, path string) ([]byte, error) {
 	res, err := x.Get(ctx, path, http.Header{"Accept": {mediaJSON}})
 	if err != nil {
@@ -157,8 +155,8 @@ func get(ctx context.Context, x Extension, path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(res.Body, extensionLimit))
 }
 
-// guarded calls what works on a document of an extension. The libraries for that panic when a
-// document lacks what it must have, and a server must not end by what an extension says.
+// guarded calls a function that works on a document of an extension. The libraries for that panic
+// when a required part is missing, and an extension's document must not end a server.
 func guarded(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

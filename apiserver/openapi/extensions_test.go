@@ -28,7 +28,7 @@ func answers(texts map[string]string) Extension {
 	}}
 }
 
-// What extensions say shows up in the documents, whatever it is, and harms no other document.
+// Any document of an extension shows up in the documents, and harms no other document.
 func TestExtensions(t *testing.T) {
 	const path = "/apis/stars.example.com/v1"
 	const good = `{"swagger":"2.0","info":{"title":"t","version":"1"},"paths":{

@@ -12,7 +12,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// names tells how definitions are called and which kinds they are.
+// names has the names of definitions and their kinds.
 type names struct {
 	kinds map[string][]any
 }
@@ -21,7 +21,7 @@ func newNames(scheme *runtime.Scheme) (*names, error) {
 	byName := map[string][]metav1.GroupVersionKind{}
 	for gvk := range scheme.AllKnownTypes() {
 		if gvk.Version == runtime.APIVersionInternal {
-			continue // registered for the generic server; nobody can ask for it
+			continue // registered for the generic server; it is not served
 		}
 		name, err := scheme.ToOpenAPIDefinitionName(gvk)
 		if err != nil {

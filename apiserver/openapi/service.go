@@ -36,7 +36,7 @@ const (
 	V3Path = "/openapi/v3"
 )
 
-// What upstream's documents have in common, and what references to definitions begin with.
+// The common parts of upstream's documents, and the prefix of references to definitions.
 const (
 	referenceV2  = "#/definitions/"
 	referenceV3  = "#/components/schemas/"
@@ -44,7 +44,7 @@ const (
 	bearer       = "BearerToken"
 )
 
-// bearerToken tells how clients show who they are.
+// bearerToken describes how clients authenticate.
 func bearerToken() spec.SecuritySchemeProps {
 	return spec.SecuritySchemeProps{Type: "apiKey", Name: "authorization", In: "header", Description: "Bearer Token authentication"}
 }
@@ -54,7 +54,7 @@ func bearerTokenV3() spec3.SecuritySchemeProps {
 	return spec3.SecuritySchemeProps{Type: v2.Type, Name: v2.Name, In: v2.In, Description: v2.Description}
 }
 
-// Part is what one server of the chain serves.
+// Part has the resources of one server of the chain.
 type Part struct {
 	// Services are the routes that are described.
 	Services *restful.Container
@@ -64,12 +64,12 @@ type Part struct {
 	Definitions common.GetOpenAPIDefinitions
 }
 
-// Config says what is described.
+// Config has the sources of the documents.
 type Config struct {
 	Parts []Part
 	// CustomResources are described, too; nil means that there are none.
 	CustomResources crdlisters.CustomResourceDefinitionLister
-	// Extensions lists what other servers serve and describe; nil means that there is nothing.
+	// Extensions lists the documents of other servers; nil means that there are none.
 	Extensions func() []Extension
 	// Version of the server. Clients keep documents of the same version.
 	Version string
@@ -84,7 +84,7 @@ type Service struct {
 	documents documentCache
 }
 
-// New returns a Service, which reads Services when it is asked.
+// New returns a Service, which reads Services on request.
 func New(config Config) *Service {
 	s := &Service{Config: config, documents: newDocumentCache()}
 	s.extended = newExtensions(config.Extensions)

@@ -1,11 +1,11 @@
-// Package podparts lets the pods that informers keep share what they have in common.
+// Package podparts lets the pods of informers share their common parts.
 //
-// Pods are most of what informers keep, and most pods are made from a template: those of one
+// Pods are most of an informer's memory, and most pods are made from a template: those of one
 // Deployment differ in their names, their node, the volume of their token and some of their status.
 // Decoded, each has its own copy of the rest, hundreds of small objects that take memory and that
 // the garbage collector visits each time. A [Sharer] gives it the copy of a pod that came before.
 //
-// What is shared is only read, as is everything that an informer has. There is one exception, in a
+// Shared parts are only read, as is everything that an informer has. There is one exception, in a
 // library, and so one kind of spec that is not shared: see shareSpec.
 package podparts
 
@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	// partCost is what a part takes beside its encoding and what is decoded, rounded up.
+	// partCost is the memory of a part beside its encoding and its decoded form, rounded up.
 	partCost = 128
-	// decodedFactor is how many times larger than its encoding is what a part refers to, about.
+	// decodedFactor is the size of a part's decoded form relative to its encoding, about.
 	decodedFactor = 4
 )
 
 // Sharer knows the parts of the pods that came last. Any goroutine may use it.
 //
-// It is bounded by bytes. What was not found for longest is forgotten first, more or less. Pods
-// keep their parts all the same.
+// It is bounded by bytes. The least recently found parts are dropped first, more or less. Pods keep
+// their parts nevertheless.
 type Sharer struct {
 	seed maphash.Seed
 
@@ -38,7 +38,7 @@ type Sharer struct {
 	buffer []byte
 }
 
-// part is what some pods have in common.
+// part is a common part of some pods.
 type part struct {
 	encoding string // with its kind before it
 	value    any    // a pointer; nil for a text, which is in the encoding
@@ -49,7 +49,7 @@ func New(bytes int) *Sharer {
 	return &Sharer{seed: maphash.MakeSeed(), parts: generations.New[uint64, part](bytes)}
 }
 
-// kind tells parts of different types apart whose encodings are the same.
+// kind distinguishes parts of different types whose encodings are the same.
 type kind byte
 
 const (
@@ -65,7 +65,7 @@ const (
 	conditionPart
 )
 
-// message is what Protocol Buffers encode, equal ones in the same way.
+// message is a message of Protocol Buffers, whose encodings are the same for equal messages.
 type message interface {
 	Size() int
 	MarshalToSizedBuffer(data []byte) (int, error)

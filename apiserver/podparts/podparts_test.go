@@ -16,7 +16,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// pod is one of a ReplicaSet, as it is read from the API.
+// pod is a pod of a ReplicaSet, as it is read from the API.
 func pod(t testing.TB, n int) *corev1.Pod {
 	t.Helper()
 	token := fmt.Sprintf("kube-api-access-%05d", n)
@@ -132,7 +132,7 @@ func TestPodsOfOneTemplateShare(t *testing.T) {
 	}
 }
 
-// same tells whether two texts are one in memory.
+// same reports whether two texts are one in memory.
 func same(a, b string) bool { return a == b && unsafe.StringData(a) == unsafe.StringData(b) }
 
 // TestAnotherTemplateSharesNothing changes one field deep in a part, and fields of which a pod has
@@ -200,7 +200,7 @@ func TestALibraryChangesNoOtherPod(t *testing.T) {
 	}
 }
 
-// takes returns the bytes of all parts, by what they have.
+// takes returns the bytes of all parts, computed from their contents.
 func takes(s *Sharer) (total int) {
 	for _, p := range s.parts.All() {
 		total += partCost + len(p.encoding)
@@ -252,8 +252,8 @@ func TestItIsBounded(t *testing.T) {
 	}
 }
 
-// TestAHashIsNoProof: a part of which only the hash is that of another one is not taken for it, and
-// makes room.
+// TestAHashIsNoProof: a part with only the hash of another one is not taken for it, and
+// replaces it.
 func TestAHashIsNoProof(t *testing.T) {
 	s := New(1 << 20)
 	s.buffer = append(s.buffer, byte(textPart), 'b')
@@ -269,7 +269,7 @@ func TestAHashIsNoProof(t *testing.T) {
 	}
 }
 
-// BenchmarkShare shares pods that are decoded from what is stored, and tells what a pod takes.
+// BenchmarkShare shares pods that are decoded from stored bytes, and measures the memory of a pod.
 func BenchmarkShare(b *testing.B) {
 	data, err := pod(b, 1).Marshal()
 	if err != nil {

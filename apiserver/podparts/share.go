@@ -17,8 +17,8 @@ type scratch struct {
 	condition       corev1.PodCondition
 }
 
-// Share replaces parts of a pod by equal ones of pods that came before. Nobody else may have the
-// pod yet.
+// Share replaces parts of a pod by equal ones of earlier pods. The caller must be the only owner of
+// the pod.
 func (s *Sharer) Share(pod *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -28,7 +28,7 @@ func (s *Sharer) Share(pod *corev1.Pod) {
 	s.common = scratch{}
 }
 
-// shareMeta shares what a controller gives all its pods.
+// shareMeta shares the metadata that a controller gives all its pods.
 func (s *Sharer) shareMeta(own *metav1.ObjectMeta) {
 	s.common.meta = metav1.ObjectMeta{
 		Namespace: own.Namespace, GenerateName: own.GenerateName,
@@ -40,7 +40,7 @@ func (s *Sharer) shareMeta(own *metav1.ObjectMeta) {
 }
 
 // shareSpec shares containers and volumes one by one, the affinity, which has the node of a pod of
-// a DaemonSet, and the rest of the spec without what is a pod's own.
+// a DaemonSet, and the rest of the spec without the pod's own fields.
 //
 // A spec with resources of its own and an overhead stays as it is: component-helpers adds the
 // overhead to the resources in place, where they are so large that they have no int64.
@@ -92,7 +92,7 @@ func (s *Sharer) shareContainer(own *corev1.Container) {
 	*own = shared
 }
 
-// shareStatus shares what pods of a template have in common when they run, and those of a node.
+// shareStatus shares the common status of a template's running pods, and of a node's pods.
 func (s *Sharer) shareStatus(own *corev1.PodStatus) {
 	for _, all := range [][]corev1.ContainerStatus{own.InitContainerStatuses, own.ContainerStatuses} {
 		for i := range all {

@@ -11,20 +11,20 @@ const (
 	// shards are few, so that one has room for an object of any size that is stored: of 32 MiB, a
 	// shard takes objects of up to 2 MiB, half of its room.
 	shards = 8
-	// entryCost is what an entry takes beside its bytes, rounded up. BenchmarkEntryCost measures
-	// it.
+	// entryCost is the memory of an entry beside its bytes, rounded up. BenchmarkEntryCost
+	// measures it.
 	entryCost = 128
 )
 
-// Cache remembers what was found out about revisions of objects: that the stored bytes are what is
-// sent, or else what is. It is bounded by bytes. What was not looked at for longest is forgotten
-// first, more or less. Any goroutine may use it.
+// Cache has the encoding of object revisions as it is sent, or the fact that it equals the stored
+// bytes. It is bounded by bytes. The least recently used entries are dropped first, more or less.
+// Any goroutine may use it.
 //
 // An object that is larger than half of a shard is not kept, and so is encoded for each list that
 // has it.
 type Cache struct {
 	seed   maphash.Seed
-	bound  int // of what one List may hold
+	bound  int // the most that one List may hold
 	shards [shards]shard
 }
 
@@ -49,8 +49,8 @@ func NewCache(bytes int) *Cache {
 	return c
 }
 
-// Age begins a new generation, and forgets what nobody has looked at in the last one. A server that
-// has little to do would keep the last lists for ever.
+// Age begins a new generation, and drops entries that were not used in the last one. A server with
+// little load would keep the last lists for ever.
 func (c *Cache) Age() {
 	for i := range c.shards {
 		s := &c.shards[i]
@@ -62,7 +62,7 @@ func (c *Cache) Age() {
 
 func (c *Cache) hash(key string) uint64 { return maphash.String(c.seed, key) }
 
-// get returns what is sent, nil for the stored bytes.
+// get returns the bytes to send, nil for the stored bytes.
 func (c *Cache) get(e entry) (data []byte, known bool) {
 	s := &c.shards[(e.key^e.revision)%shards]
 	s.mu.Lock()
@@ -70,7 +70,7 @@ func (c *Cache) get(e entry) (data []byte, known bool) {
 	return s.entries.Get(e)
 }
 
-// put notes what is sent, nil for the stored bytes.
+// put notes the bytes to send, nil for the stored bytes.
 func (c *Cache) put(e entry, data []byte) {
 	s := &c.shards[(e.key^e.revision)%shards]
 	s.mu.Lock()

@@ -23,7 +23,7 @@ func TestWhatNobodyLooksAtIsForgotten(t *testing.T) {
 	}
 }
 
-// BenchmarkEntryCost tells what an entry takes beside its bytes.
+// BenchmarkEntryCost measures the memory of an entry beside its bytes.
 func BenchmarkEntryCost(b *testing.B) {
 	for _, entries := range []int{20_000, 26_000, 33_000} {
 		b.Run(fmt.Sprint(entries), func(b *testing.B) {

@@ -25,7 +25,7 @@ const (
 // versionName is the key without its quotes.
 var versionName = []byte(versionKey[1 : len(versionKey)-1])
 
-// whiteSpace is what decoders skip.
+// whiteSpace are the characters that decoders skip.
 const whiteSpace = " \t\n\r"
 
 // markOfDocuments writes a mark as white space.
@@ -50,7 +50,7 @@ func (documents) unmarked(value []byte) (size int, ok bool) {
 	return len(value), bytes.HasSuffix(value, []byte("}\n"))
 }
 
-// is implements layout. The mark tells the kind.
+// is implements layout. The mark shows the kind.
 func (documents) is([]byte) bool { return true }
 
 // item implements layout.
@@ -148,7 +148,7 @@ func (l documentLabels) Get(label string) string {
 	return value
 }
 
-// part is a value in a document. It begins at a place, and other things follow it.
+// part is a value in a document, from its begin to the end of the document.
 type part struct {
 	document []byte
 	at       int
@@ -160,7 +160,7 @@ func metadataOf(document []byte) (part, bool) {
 	return p, ok && document[p.at] == '{'
 }
 
-// member is one of an object.
+// member is a member of an object.
 type member struct {
 	begin int
 	key   []byte // with its quotes
@@ -185,8 +185,8 @@ func (p part) find(key string) (part, bool) {
 	return part{}, false
 }
 
-// members yields those of an object, and none of what is not one. A value is walked over only to
-// reach the next one.
+// members yields the members of an object; a value that is no object has none. A value is walked
+// over only to reach the next one.
 func (p part) members(yield func(member) bool) {
 	b := p.document
 	if p.at >= len(b) || b[p.at] != '{' {
@@ -208,7 +208,7 @@ func (p part) members(yield func(member) bool) {
 	}
 }
 
-// text returns what a string says; what is none says nothing.
+// text returns the value of a string; "" for any other value.
 func (p part) text() string {
 	if p.at >= len(p.document) {
 		return ""
@@ -282,7 +282,7 @@ func (p part) end() int {
 	return len(b)
 }
 
-// appendVersion appends what a document has before and after its resourceVersion.
+// appendVersion appends a document up to its resourceVersion, and returns the rest.
 func (p *piece) appendVersion(b []byte) (head, rest []byte) {
 	before, after := p.data[:p.versionAt], p.data[p.versionAt:]
 	b = append(b, before...)

@@ -34,7 +34,7 @@ func newBoatFormat(t testing.TB) *Format {
 	return f
 }
 
-// marked returns what the store has of an object.
+// marked returns the stored bytes of an object.
 func marked(t testing.TB, f *Format, object *unstructured.Unstructured) []byte {
 	t.Helper()
 	encoded, err := runtime.Encode(unstructured.UnstructuredJSONScheme, object)
@@ -53,13 +53,13 @@ func markedDocument(t testing.TB, f *Format, encoded []byte) []byte {
 	return f.Mark(slices.Clip(encoded), decoded)
 }
 
-// jsonEncoder is that of a server.
+// jsonEncoder is a server's encoder.
 func jsonEncoder(gv schema.GroupVersion) runtime.Encoder {
 	own := json.NewSerializerWithOptions(json.DefaultMetaFactory, nil, nil, json.SerializerOptions{StreamingCollectionsEncoding: true})
 	return serializer.NewCodecFactory(runtime.NewScheme()).EncoderForVersion(own, gv)
 }
 
-// checkDocument compares what is made of stored bytes with what is made of the object.
+// checkDocument compares the bytes made of stored bytes with those made of the object.
 func checkDocument(t testing.TB, f *Format, value []byte, object *unstructured.Unstructured, revision uint64) {
 	t.Helper()
 	if !f.Marked(value) {
@@ -123,8 +123,8 @@ func checkDocument(t testing.TB, f *Format, value []byte, object *unstructured.U
 	}
 }
 
-// TestDocuments: the version gets its place, and labels and fields are found, whatever else there
-// is.
+// TestDocuments: the version gets its place, and labels and fields are found, with any
+// other contents.
 func TestDocuments(t *testing.T) {
 	f := newBoatFormat(t)
 	texts := []string{"", "plain", `"`, `\`, `\"`, `\\"`, "<&>", "\u2028", "\x01", "{", "}", "[]", ",", ":", "ü", `"resourceVersion":"1"`}
@@ -155,8 +155,8 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// TestUnmarkedDocuments: what decoding changes has no mark, nor has what the version has no place
-// in; and none is taken for another.
+// TestUnmarkedDocuments: an object that decoding changes has no mark, nor has one without a place
+// for the version; and none is taken for another.
 func TestUnmarkedDocuments(t *testing.T) {
 	f := newBoatFormat(t)
 	for _, encoded := range []string{
@@ -200,8 +200,8 @@ func TestUnmarkedDocuments(t *testing.T) {
 // withSchema is another type of codec.
 type withSchema struct{ runtime.Codec }
 
-// FuzzDocuments: nothing that is stored makes the reading fail, and what is marked is sent as it is
-// when it is decoded.
+// FuzzDocuments: no stored bytes make the reading fail, and a marked object is sent as it is when
+// it is decoded.
 func FuzzDocuments(f *testing.F) {
 	format := newBoatFormat(f)
 	f.Add([]byte(`{"apiVersion":"sea.example.com/v1","kind":"Boat","metadata":{"labels":{"a":"b"},"name":"x"},"spec":[1,{"a":"\\"}]}`+"\n"), uint64(7))

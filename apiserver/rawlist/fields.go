@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// path is where a string lies in a message: the tags of the fields that lead to it.
+// path leads to a string in a message: the tags of the fields on the way.
 type path []uint64
 
 // find returns the string. Of an absent one it is empty, as it is after decoding.
@@ -23,7 +23,7 @@ func (p path) find(message []byte) string {
 			}
 			if tag == want {
 				found = value
-				break // what is marked was encoded here, and has each field once
+				break // a marked object was encoded here, and has each field once
 			}
 			at = next
 		}
@@ -73,7 +73,7 @@ func (f *Format) Find(name string, value func(runtime.Object) string) {
 	}
 }
 
-// memberOf returns the member of a struct that JSON calls so, -1 if there is none.
+// memberOf returns the member of a struct with that name in JSON, -1 if there is none.
 func memberOf(t reflect.Type, name string) int {
 	for i := range t.NumField() {
 		if called, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); called == name {
@@ -91,7 +91,7 @@ func protobufNumber(member reflect.StructField) (uint64, bool) {
 	return number, kind == "bytes" && err == nil
 }
 
-// Finds tells whether all that a selector looks at can be found in marked bytes.
+// Finds reports whether marked bytes show all fields that a selector uses.
 func (f *Format) Finds(selector fields.Selector) bool {
 	for _, r := range selector.Requirements() {
 		if !f.finds(r.Field) {
@@ -109,7 +109,7 @@ func (f *Format) Field(name string, value []byte) (string, bool) {
 	return f.field(value, name), true
 }
 
-// storedFields are those of marked bytes that can be found.
+// storedFields are the fields of marked bytes that can be found.
 type storedFields struct {
 	format *Format
 	value  []byte

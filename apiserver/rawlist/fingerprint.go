@@ -15,24 +15,24 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// data are the packages in whose types a codec of custom resources keeps what it was made with,
-// above all the schema that prunes objects and gives them defaults.
+// data are the packages in whose types a codec of custom resources keeps its parameters, above all
+// the schema that prunes objects and gives them defaults.
 var data = []string{
 	"k8s.io/apiextensions-apiserver/",
 	"k8s.io/apimachinery/pkg/runtime/schema",
 	"k8s.io/apimachinery/pkg/runtime/serializer/versioning",
 }
 
-// fingerprint names what a codec of custom resources does: equal ones, on servers with the same
-// program, decode the same bytes to the same objects. It covers all that the codec was made with,
-// which it shows to nobody: a definition that is read elsewhere may be a newer one. What is of
-// other packages is the program's, and stands by its type.
+// fingerprint names the behaviour of a codec of custom resources: equal ones, on servers with the
+// same program, decode the same bytes to the same objects. It covers all parameters of the codec,
+// which does not export them: a definition that is read elsewhere may be a newer one. A value of
+// another package is the program's, and only its type counts.
 func fingerprint(codec runtime.Encoder) []byte {
 	sum := printer{}.sum(reflect.ValueOf(&codec).Elem())
 	return sum[:]
 }
 
-// printer has the sums of what was met behind pointers and in maps. A codec leads to its schema on
+// printer has the sums of values behind pointers and in maps. A codec leads to its schema on
 // several ways.
 type printer map[met]digest
 
@@ -43,7 +43,7 @@ type met struct {
 
 type digest [sha256.Size]byte
 
-// sum returns the digest of a value, whose type is the same wherever it is asked for.
+// sum returns the digest of a value, whose type is the same for each caller.
 func (p printer) sum(v reflect.Value) (out digest) {
 	w := sha256.New()
 	p.write(w, v)
@@ -102,8 +102,8 @@ func (p printer) writeStruct(w hash.Hash, v reflect.Value) {
 	writeNumber(w, 0)
 }
 
-// shared returns the digest of a map, or of what a pointer leads to. What leads back to itself
-// counts as nothing there.
+// shared returns the digest of a map, or of a pointer's value. A pointer back to itself counts as
+// nothing there.
 func (p printer) shared(v reflect.Value) digest {
 	if v.IsNil() {
 		return digest{}

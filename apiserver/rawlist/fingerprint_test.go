@@ -26,7 +26,7 @@ func schemaOf(fields int, change func(*structuralschema.Structural)) *structural
 	return s
 }
 
-// TestFingerprints: all that a schema says counts, and nothing else.
+// TestFingerprints: all contents of a schema count, and nothing else.
 func TestFingerprints(t *testing.T) {
 	with := func(change func(*structuralschema.Structural)) func() any {
 		return func() any { return map[string]*structuralschema.Structural{"v1": schemaOf(20, change)} }

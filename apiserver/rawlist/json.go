@@ -12,7 +12,7 @@ func encodeJSON(obj runtime.Object) ([]byte, error) {
 	return json.Marshal(obj)
 }
 
-// writeJSON writes a list between what stands before and after its items.
+// writeJSON writes a list between the bytes before and after its items.
 func writeJSON(w io.Writer, before, after []byte, pieces []piece) error {
 	if _, err := w.Write(before); err != nil {
 		return err

@@ -8,8 +8,8 @@ const (
 	entryValue = 2<<3 | 2
 )
 
-// storedLabels are the labels in the metadata of an object as they are stored. They are looked for
-// when they are asked for: a selector asks for one or two.
+// storedLabels are the labels in the metadata of an object as they are stored. They are found on
+// request: a selector needs one or two.
 type storedLabels []byte
 
 var _ labels.Labels = storedLabels(nil)

@@ -16,23 +16,22 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// ErrTooLarge is returned by List.Add when the List would hold more than half of what the cache
-// may.
+// ErrTooLarge is returned by List.Add when the List would hold more than half of the cache's bound.
 var ErrTooLarge = errors.New("the list is too large to be made of stored bytes")
 
 // Format is how the objects of one resource are stored and listed. Make one with NewFormat.
 type Format struct {
 	layout
-	stored   Encoding // that of the store
+	stored   Encoding // the encoding of the store
 	resource schema.GroupResource
 	version  schema.GroupVersion // in which they are stored
 	typeMeta []byte              // of a list, as protobuf
-	jsonHead []byte              // what the JSON of a list begins with
-	jsonTail []byte              // what it ends with, beside its metadata
+	jsonHead []byte              // the JSON of a list before its metadata
+	jsonTail []byte              // and behind its metadata
 	salt     uint64
 	cache    *Cache
 
-	encoder runtime.Encoder // gives what is stored
+	encoder runtime.Encoder // encodes to the stored form
 	mark    []byte          // behind a marked object
 	form    *form           // of the encoder that gives the same
 	events  metrics.CounterMetric
@@ -96,8 +95,8 @@ func (f *Format) ofMessages(object runtime.Object, stored, list []byte) bool {
 	return true
 }
 
-// ofDocuments makes the Format one of custom resources, if they are stored in the version in which
-// they are asked for.
+// ofDocuments makes the Format one of custom resources, if they are stored in the
+// requested version.
 func (f *Format) ofDocuments(codec runtime.Encoder, object *unstructured.Unstructured, stored []byte) bool {
 	var encoded bytes.Buffer
 	if err := unstructured.UnstructuredJSONScheme.Encode(object, &encoded); err != nil || !bytes.Equal(encoded.Bytes(), stored) {
@@ -109,13 +108,13 @@ func (f *Format) ofDocuments(codec runtime.Encoder, object *unstructured.Unstruc
 	f.jsonTail = []byte("}\n")
 	f.layout = documents{}
 	f.mark = markOfDocuments(newMark(fingerprint(codec), stored))
-	f.salt = f.cache.hash(string(f.mark)) // another schema makes other objects of what is stored
+	f.salt = f.cache.hash(string(f.mark)) // another schema decodes the same bytes to other objects
 	f.form = newForm(jsonOf(f.version), object, stored)
 	return true
 }
 
-// entry names a revision of an object. What is remembered of an object in a list of one kind is not
-// said of it in lists of another kind, which may be stored below the same keys.
+// entry names a revision of an object. A fact about an object in a list of one kind does not hold
+// in lists of another kind, which may be stored below the same keys.
 func (f *Format) entry(key string, revision uint64, encoding Encoding) entry {
 	return entry{f.cache.hash(key) ^ f.salt, revision, encoding}
 }
@@ -139,8 +138,8 @@ var _ runtime.CacheableObject = (*List)(nil)
 // Decode decodes a stored value, and sets the resourceVersion.
 type Decode func(ctx context.Context, key string, value []byte, revision uint64) (runtime.Object, error)
 
-// Takes tells whether the List can be of objects in a format. A format that is nil is no one's. One
-// of custom resources needs a response that the List can be written into.
+// Takes reports whether the List can be of objects in a format. It is false for a nil format. A
+// list of custom resources also needs a response that the List can be written into.
 func (l *List) Takes(f *Format) bool {
 	if f == nil || l.encoding == None || l.version != f.version {
 		return false
@@ -148,19 +147,19 @@ func (l *List) Takes(f *Format) bool {
 	return f.stored == Protobuf || l.response != nil
 }
 
-// Begin empties the List, which will get so many objects. It is false when these are more than the
-// cache can remember something of.
+// Begin empties the List, which will get so many objects. It is false when their entries would
+// exceed the cache's bound.
 func (l *List) Begin(f *Format, objects int, decode Decode) bool {
 	l.format, l.decode, l.objects = f, decode, objects
 	l.pieces, l.list, l.held = nil, nil, objects*entryCost
 	return l.Fits(0)
 }
 
-// Copies tells whether the List will hold an encoding of each object beside the stored one, which
+// Copies reports whether the List will hold an encoding of each object beside the stored one, which
 // is seldom shorter.
 func (l *List) Copies() bool { return l.encoding != l.format.stored }
 
-// Fits tells whether the List may hold so many bytes more.
+// Fits reports whether the List may hold so many bytes more.
 func (l *List) Fits(bytes int) bool { return l.held+bytes <= l.format.cache.bound }
 
 // Abandon empties a List that will not be completed.
@@ -223,7 +222,7 @@ func (l *List) encode(obj runtime.Object) ([]byte, error) {
 	if l.format.stored == JSON {
 		return encodeJSON(obj)
 	}
-	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // the list says it
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // the list has it
 	if l.encoding == JSON {
 		return encodeJSON(obj)
 	}
@@ -285,11 +284,12 @@ func (f *Format) placeOfItems(empty []byte) (int, bool) {
 	return len(empty) - len("]}\n"), true
 }
 
-// chunk is in what portions a List is written.
+// chunk is the size of the portions in which a List is written.
 const chunk = 64 << 10
 
-// stream writes in chunks, but first some bytes alone: by such a first write the API machinery
-// knows a response that comes in parts, and decides only later whether it is worth compressing.
+// stream writes in chunks, but first some bytes alone: by such a first write the API
+// machinery recognizes a response that comes in parts, and decides only later whether it is
+// worth compressing.
 func stream(w io.Writer, first int, write func(io.Writer) error) error {
 	b := bufio.NewWriterSize(w, chunk)
 	if err := write(&opening{b: b, w: w, left: first}); err != nil {
@@ -325,5 +325,5 @@ func (l *List) GetObject() runtime.Object { return l.list }
 // GetObjectKind implements runtime.Object.
 func (l *List) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
-// DeepCopyObject implements runtime.Object. Nobody changes a List that is being answered with.
+// DeepCopyObject implements runtime.Object. A List does not change while it is an answer.
 func (l *List) DeepCopyObject() runtime.Object { return l }

@@ -12,15 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// A stored object may have a mark: something behind it that decoders skip. It says that the object
+// A stored object may have a mark: bytes behind it that decoders skip. It shows that the object
 // was decoded, with every default, and encoded before it was written, and that the same bytes came
-// out. A server with the same program need not do it again. So what decodes, sets defaults and
-// encodes must depend on nothing but the program and what is hashed into the mark: on no flag, and
-// on no other object.
+// out. A server with the same program need not do it again. So decoding, defaults and encoding
+// must depend on nothing but the program and the inputs of the mark's hash: on no flag, and on no
+// other object.
 const markSize = 8
 
-// build names this program: whatever is changed in it, a default say, changes the name. A program
-// that has none trusts nobody's marks but its own.
+// build names this program: any change of it, a default say, changes the name. A program without a
+// name trusts no marks but its own.
 var build = sync.OnceValue(func() []byte {
 	if id := buildID(); len(id) > 0 {
 		return id
@@ -30,8 +30,8 @@ var build = sync.OnceValue(func() []byte {
 	return id
 })
 
-// buildID returns what Go's linker has noted in the program, a hash of its code and data among it.
-// It is read from what runs, which an upgrade may have replaced on disk.
+// buildID returns the note of Go's linker in the program, which includes a hash of its code and
+// data. It is read from the running program, which an upgrade may have replaced on disk.
 func buildID() []byte {
 	program, err := elf.Open("/proc/self/exe")
 	if err != nil {
@@ -49,9 +49,9 @@ func buildID() []byte {
 	return idIn(note)
 }
 
-// idIn returns the id in a linker's note, if Go's build has made it: two hashes of what is linked
-// and two of what came out, for the program and its main package. Whoever builds may give any other
-// text, such as "redacted", which is that of all programs then.
+// idIn returns the id in a linker's note, if Go's build has made it: two hashes of the linker's
+// input and two of its output, for the program and its main package. A build can set any other
+// text, such as "redacted", which is then the same for all programs.
 func idIn(note []byte) []byte {
 	_, id, ok := bytes.Cut(note, []byte("Go\x00\x00"))
 	if parts := bytes.Split(id, []byte("/")); !ok || len(parts) != 4 || len(parts[0]) < 16 {
@@ -60,7 +60,7 @@ func idIn(note []byte) []byte {
 	return id
 }
 
-// newMark returns the mark of objects that are told apart from others by so much.
+// newMark returns the mark of objects that these values distinguish from others.
 func newMark(of ...[]byte) []byte {
 	sum := sha256.New()
 	for _, part := range append([][]byte{build()}, of...) {
@@ -70,8 +70,8 @@ func newMark(of ...[]byte) []byte {
 	return sum.Sum(nil)[:markSize]
 }
 
-// Mark returns what is to be stored of an object: the encoded bytes, or a copy of them with the
-// mark if what they were decoded to, with nothing changed, is encoded to them again.
+// Mark returns the bytes to store of an object: the encoded bytes, or a copy of them with the mark
+// if the object decoded from them, with nothing changed, is encoded to them again.
 func (f *Format) Mark(encoded []byte, decoded runtime.Object) []byte {
 	if size, ok := f.unmarked(encoded); !ok || size != len(encoded) {
 		return encoded
@@ -107,7 +107,7 @@ func Unmarked(value []byte) []byte {
 	return value
 }
 
-// Marked tells whether stored bytes are of an object that this program would decode and encode to
+// Marked reports whether stored bytes are of an object that this program would decode and encode to
 // the same bytes.
 func (f *Format) Marked(value []byte) bool {
 	if f == nil || !bytes.HasSuffix(value, f.mark) {
@@ -117,9 +117,9 @@ func (f *Format) Marked(value []byte) bool {
 	return ok && size == len(value)-len(f.mark) && f.is(value)
 }
 
-// comparison is a writer of what should be as something else.
+// comparison is a writer that compares its input with expected bytes.
 type comparison struct {
-	left    []byte // of what it should be
+	left    []byte // the expected bytes that are left
 	differs bool
 }
 

@@ -43,8 +43,8 @@ func markedPod(t testing.TB, f *Format, pod *corev1.Pod) []byte {
 	return f.Mark(slices.Clip(encoded), decoded) // as the storage does
 }
 
-// TestMarks: an object is marked if decoding and encoding it gives the same bytes, and is known by
-// its mark to those who have the same program and type.
+// TestMarks: an object is marked if decoding and encoding it gives the same bytes, and its mark is
+// known to servers with the same program and type.
 func TestMarks(t *testing.T) {
 	f := newPodFormat(t)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "b"}, Spec: corev1.PodSpec{NodeName: "c"}}
@@ -90,7 +90,7 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// TestIDs: a program is known by what its linker has noted only where that tells programs apart.
+// TestIDs: a linker's note names a program only if it distinguishes programs.
 func TestIDs(t *testing.T) {
 	if len(buildID()) == 0 {
 		t.Error("this program has no id")
@@ -107,7 +107,7 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// TestFieldsOfMarkedObjects finds what selectors look at.
+// TestFieldsOfMarkedObjects finds the fields that selectors use.
 func TestFieldsOfMarkedObjects(t *testing.T) {
 	f := newPodFormat(t)
 	for _, node := range []string{"", "node", strings.Repeat("n", 300)} {
@@ -136,8 +136,8 @@ func TestFieldsOfMarkedObjects(t *testing.T) {
 	}
 }
 
-// TestEncodersAreTried: stored bytes are for the encoder that is known by its identifier, and gives
-// what is stored.
+// TestEncodersAreTried: stored bytes are for an encoder with a known identifier that encodes to the
+// stored form.
 func TestEncodersAreTried(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// messages is the layout of a kind that is stored as protobuf. A mark is a field behind those of
-// the envelope.
+// messages is the layout of a kind that is stored as protobuf. A mark is a field behind the fields
+// of the envelope.
 type messages struct {
 	typeMeta []byte          // of an object
 	fields   map[string]path // where they are in a message

@@ -7,15 +7,14 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// Lists counts what was answered with stored bytes, by group, resource and encoding: protobuf or
-// json.
+// Lists counts the answers with stored bytes, by group, resource and encoding: protobuf or json.
 var Lists = metrics.NewCounterVec(&metrics.CounterOpts{
 	Name:           "barque_stored_lists_total",
 	Help:           "Lists that were answered with stored bytes.",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"group", "resource", "encoding"})
 
-// Events counts what was encoded for watches from stored bytes, by group and resource. All watches
+// Events counts the encodings for watches from stored bytes, by group and resource. All watches
 // share an encoding.
 var Events = metrics.NewCounterVec(&metrics.CounterOpts{
 	Name:           "barque_stored_events_total",

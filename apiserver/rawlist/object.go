@@ -12,11 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 )
 
-// form is what an encoder is known by that gives what is stored.
+// form identifies the encoders that encode to the stored form.
 type form struct {
 	identifier runtime.Identifier
 	empty      runtime.Object // of the kind
-	stored     []byte         // what the empty one is encoded to
+	stored     []byte         // the encoding of the empty one
 	state      atomic.Int32
 }
 
@@ -26,7 +26,7 @@ const (
 	formOther
 )
 
-// newForm returns that of the encoders that are known by an identifier.
+// newForm returns the form of the encoders with an identifier.
 func newForm(identifier runtime.Identifier, empty runtime.Object, stored []byte) *form {
 	return &form{identifier: identifier, empty: empty, stored: stored}
 }
@@ -43,8 +43,8 @@ func jsonOf(version schema.GroupVersion) runtime.Identifier {
 	return codecs.EncoderForVersion(json.NewSerializerWithOptions(nil, nil, nil, json.SerializerOptions{}), version).Identifier()
 }
 
-// is tells whether an encoder with an identifier gives what is stored. It is tried on an empty
-// object until that is encoded once: an identifier alone does not tell of the kind.
+// is reports whether an encoder with an identifier encodes to the stored form. It is tried on an
+// empty object until that is encoded once: an identifier alone does not show the kind.
 func (f *form) is(identifier runtime.Identifier, encode func(runtime.Object, io.Writer) error) bool {
 	if identifier != f.identifier {
 		return false
@@ -53,7 +53,7 @@ func (f *form) is(identifier runtime.Identifier, encode func(runtime.Object, io.
 	if state == formUntried {
 		var out bytes.Buffer
 		if err := encode(f.empty.DeepCopyObject(), &out); err != nil {
-			return false // it tells nothing of the next encoder; this one's object is decoded
+			return false // the next encoder may work; this one's object is decoded
 		}
 		if state = formOther; bytes.Equal(out.Bytes(), f.stored) {
 			state = formStored
@@ -63,8 +63,8 @@ func (f *form) is(identifier runtime.Identifier, encode func(runtime.Object, io.
 	return state == formStored
 }
 
-// Encode returns a marked object as an encoder gives it, which has an identifier and encodes
-// objects so. It is false for an encoder that gives anything but what is stored.
+// Encode returns a marked object in an encoder's encoding, without calling it for the object. It is
+// false for an encoder that does not encode to the stored form.
 func (f *Format) Encode(
 	identifier runtime.Identifier, encode func(runtime.Object, io.Writer) error, value []byte, revision uint64,
 ) ([]byte, bool) {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// piece is one object of a list.
+// piece is an object of a list.
 type piece struct {
 	data []byte
 	// revision is to be set in data as the object's resourceVersion; 0 leaves data as it is.
@@ -17,7 +17,7 @@ type piece struct {
 	document                   bool // data is JSON
 }
 
-// size is what the piece takes when it is written.
+// size is the length of the piece when it is written.
 func (p *piece) size() int {
 	if p.revision == 0 {
 		return len(p.data)
@@ -30,8 +30,7 @@ func (p *piece) size() int {
 	return 1 + varintSize(meta) + meta + len(p.data) - int(p.metaEnd)
 }
 
-// appendTo appends the piece, whole but for what follows the version or the metadata, which it
-// returns.
+// appendTo appends the piece up to the version or the metadata, and returns the rest.
 func (p *piece) appendTo(b []byte) (head, rest []byte) {
 	switch {
 	case p.revision == 0:
@@ -50,7 +49,7 @@ func (p *piece) appendTo(b []byte) (head, rest []byte) {
 	return b, p.data[p.metaEnd:]
 }
 
-// equals tells whether the piece is written as want.
+// equals reports whether the piece is written as want.
 func (p *piece) equals(want []byte) bool {
 	if p.size() != len(want) {
 		return false

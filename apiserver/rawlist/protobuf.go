@@ -7,10 +7,10 @@ import (
 	"math/bits"
 )
 
-// magic is what every protobuf of the API begins with.
+// magic is the prefix of every protobuf of the API.
 var magic = []byte("k8s\x00")
 
-// Tags of the fields that are looked at: a field's number and its type, which is "bytes".
+// Tags of the fields that are read: a field's number and its type, which is "bytes".
 const (
 	unknownTypeMeta = 1<<3 | 2
 	unknownRaw      = 2<<3 | 2
@@ -96,8 +96,8 @@ func splice(message []byte, revision uint64) (piece, bool) {
 	return piece{}, false
 }
 
-// writeProtobuf writes the list, of which head is all that comes before the message, message is the
-// list without items, and tail is what comes after it.
+// writeProtobuf writes the list: head is the part before the message, message is the list without
+// items, and tail is the part behind it.
 func writeProtobuf(w io.Writer, head, message, tail []byte, pieces []piece) error {
 	size := len(message)
 	for i := range pieces {

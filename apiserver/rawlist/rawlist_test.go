@@ -71,8 +71,8 @@ func TestSplice(t *testing.T) {
 	}
 }
 
-// FuzzSplice: nothing that may be stored is misread. What has a version, or no metadata, is not
-// spliced.
+// FuzzSplice: no bytes that may be stored are misread. Bytes with a version, or without metadata,
+// are not spliced.
 func FuzzSplice(f *testing.F) {
 	with := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "name", ResourceVersion: "1"}}
 	without := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "name"}, Data: map[string]string{"a": "b"}}
@@ -213,8 +213,8 @@ func (l *lister) list(t *testing.T, encoding Encoding, sizes ...int) (*List, err
 	return list, nil
 }
 
-// TestListIsBounded: what is counted are the bytes that are held, whatever the first objects
-// promise, and what comes from the cache is among them.
+// TestListIsBounded: the held bytes are counted, independent of an estimate from the first objects,
+// and bytes from the cache are among them.
 func TestListIsBounded(t *testing.T) {
 	l := newLister(t, 64<<10)
 	sizes := slices.Concat(slices.Repeat([]int{10}, 32), slices.Repeat([]int{4 << 10}, 16))
@@ -251,8 +251,8 @@ func TestLargeObjectsAreKept(t *testing.T) {
 	}
 }
 
-// TestKindsAreKeptApart: what is remembered of an object in lists of one kind is not said of it in
-// those of another.
+// TestKindsAreKeptApart: a cache entry of an object in lists of one kind is not used in those
+// of another.
 func TestKindsAreKeptApart(t *testing.T) {
 	cache := NewCache(1 << 20)
 	one := NewFormat(corev1.Resource("configmaps"), codec, &corev1.ConfigMap{}, &corev1.ConfigMapList{}, cache)
@@ -262,7 +262,7 @@ func TestKindsAreKeptApart(t *testing.T) {
 	}
 }
 
-// TestStream: the first write is what tells the API machinery of a response in parts.
+// TestStream: the API machinery counts the first write as the begin of a response in parts.
 func TestStream(t *testing.T) {
 	var writes []int
 	w := writer(func(p []byte) (int, error) {

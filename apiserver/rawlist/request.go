@@ -13,7 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 )
 
-// Encoding is one that lists are sent in.
+// Encoding is an encoding of lists.
 type Encoding uint8
 
 // The encodings that a List can be written in without its objects.
@@ -23,11 +23,11 @@ const (
 	JSON
 )
 
-// wanted is what the client of a request takes.
+// wanted are the forms that the client of a request accepts.
 type wanted struct {
 	encoding Encoding
 	version  schema.GroupVersion
-	response *response // nil where a List cannot take the place of what is written
+	response *response // nil where a List cannot take the place of the written list
 }
 
 type (
@@ -36,7 +36,7 @@ type (
 )
 
 // Handler notes in the context of each list request how its response will be encoded. It stands
-// behind the filters that find out what is requested and how it is audited.
+// behind the filters that parse the request and choose its audit level.
 func Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		want := want(r)
@@ -83,7 +83,7 @@ func want(r *http.Request) wanted {
 	return want
 }
 
-// forPeople tells whether the server indents JSON for a client because of its name.
+// forPeople reports whether the server indents JSON for a client because of its name.
 func forPeople(agent string) bool {
 	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
 }

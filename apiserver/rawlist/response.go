@@ -16,13 +16,12 @@ import (
 // response writes a List in the place of the list without items that a handler writes. It is for
 // custom resources: their handler copies each object of a list deeply before it encodes it, so that
 // no list can write itself there. The List is written while the handler writes, so that it counts
-// for how long the request took. What the handler counts as the size of its response is that of the
-// list without items.
+// in the request's duration. The handler's size of the response is that of the list without items.
 type response struct {
 	http.ResponseWriter
 	request *http.Request
 	header  http.Header // as it was before the handler wrote
-	list    *List       // nil for what is written as it comes
+	list    *List       // nil for writes that pass unchanged
 	state   responseState
 }
 
@@ -37,7 +36,7 @@ const (
 var _ responsewriter.UserProvidedDecorator = (*response)(nil)
 
 // Respond makes a List the answer of its request, if a storage has filled it. The handler is to
-// write the list without items. A list that none was filled for is the handler's.
+// write the list without items. A list for which no List was filled is the handler's.
 func (l *List) Respond() {
 	if l == nil || l.response == nil {
 		return
@@ -90,7 +89,8 @@ func (r *response) send() responseState {
 	return responseSent
 }
 
-// again tells whether the handler is to answer once more, and prepares for that: nothing was sent.
+// again reports whether the handler is to answer once more, and prepares for that: nothing
+// was sent.
 func (r *response) again() bool {
 	if r.state != responseAgain {
 		return false
@@ -107,7 +107,7 @@ type within []byte
 // Identifier implements runtime.Encoder.
 func (within) Identifier() runtime.Identifier { return "barque-list-of-documents" }
 
-// Encode implements runtime.Encoder. It encodes anything else, such as an error, as JSON.
+// Encode implements runtime.Encoder. It encodes any other object, such as an error, as JSON.
 func (e within) Encode(obj runtime.Object, w io.Writer) error {
 	l, ok := obj.(*List)
 	if !ok {

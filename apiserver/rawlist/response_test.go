@@ -40,7 +40,7 @@ func listBoats(t *testing.T, w *httptest.ResponseRecorder, handler func(http.Res
 	served.ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), info)))
 }
 
-// writeEmpty writes what a handler of custom resources does, in the parts that it does.
+// writeEmpty writes as a handler of custom resources does, in the same parts.
 func writeEmpty(t *testing.T, w http.ResponseWriter, mediaType string, status int) {
 	t.Helper()
 	w.Header().Set("Content-Type", mediaType)

@@ -44,7 +44,7 @@ func (a *Authorizer) Authorize(_ context.Context, attrs authorizer.Attributes) (
 	if reason != "" {
 		return authorizer.DecisionAllow, reason, nil
 	}
-	// A binding to a role that does not exist is a reason to tell, not a failure of the server.
+	// A binding to a role that does not exist is a reason to return, not a failure of the server.
 	if err != nil {
 		reason = "RBAC: " + err.Error()
 	}
@@ -91,7 +91,7 @@ func (a *Authorizer) Rules(u user.Info, namespace string) ([]rbacv1.PolicyRule, 
 	return rules, err
 }
 
-// RoleRules resolves what a binding in namespace (empty for a cluster binding) refers to.
+// RoleRules resolves the role of a binding in namespace (empty for a cluster binding).
 func (a *Authorizer) RoleRules(ref rbacv1.RoleRef, namespace string) ([]rbacv1.PolicyRule, error) {
 	switch ref.Kind {
 	case "ClusterRole":

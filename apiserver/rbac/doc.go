@@ -3,7 +3,7 @@
 //
 // It reads the rbac.authorization.k8s.io objects from listers, so a decision costs no request and
 // is as fresh as the informers behind them. It never denies: without a rule that allows, it has no
-// opinion and the next authorizer is asked.
+// opinion and the next authorizer decides.
 //
 // The default roles and bindings follow the documented ones of Kubernetes
 // (https://kubernetes.io/docs/reference/access-authn-authz/rbac/#default-roles-and-role-bindings).

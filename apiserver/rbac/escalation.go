@@ -19,7 +19,7 @@ import (
 
 // Guard refuses writes of roles and bindings that would grant more than the writer has, unless the
 // writer may "escalate" the role or "bind" the referenced one. It runs as validating admission so
-// that it sees what will be stored, whatever the verb was.
+// that it sees the object to be stored, with any verb.
 type Guard struct {
 	*admission.Handler
 	rules *Authorizer
@@ -28,8 +28,8 @@ type Guard struct {
 
 var _ admission.ValidationInterface = (*Guard)(nil)
 
-// NewGuard returns a guard that reads the writer's rules from rules and asks authz about the verbs
-// escalate and bind.
+// NewGuard returns a guard that reads the writer's rules from rules and checks the verbs escalate
+// and bind with authz.
 func NewGuard(rules *Authorizer, authz authorizer.UnconditionalAuthorizer) *Guard {
 	return &Guard{admission.NewHandler(admission.Create, admission.Update), rules, authz}
 }
@@ -58,7 +58,7 @@ func (g *Guard) role(ctx context.Context, a admission.Attributes, rules []rbacv1
 		return nil
 	}
 	if aggregation != nil && len(aggregation.ClusterRoleSelectors) > 0 {
-		// Whatever carries the labels becomes part of the role: only who may do all may ask for it.
+		// Any role with the labels becomes part of the role, so the writer must have all rights.
 		rules = append(slices.Clone(rules),
 			rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
 			rbacv1.PolicyRule{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}})
@@ -89,7 +89,7 @@ func (g *Guard) binding(ctx context.Context, a admission.Attributes, ref rbacv1.
 
 // covers refuses unless the writer has every one of rules.
 func (g *Guard) covers(a admission.Attributes, rules []rbacv1.PolicyRule) error {
-	// An error reports broken bindings of the writer; the rules found stand all the same.
+	// An error reports broken bindings of the writer; the rules found count nevertheless.
 	own, resolveErr := g.rules.Rules(a.GetUserInfo(), a.GetNamespace())
 	ok, missing := validation.Covers(own, rules)
 	if ok {

@@ -42,7 +42,7 @@ func clusterRole(name string, rules ...rbacv1.PolicyRule) rbacv1.ClusterRole {
 	return rbacv1.ClusterRole{ObjectMeta: defaultMeta("", name), Rules: rules}
 }
 
-// aggregated is a role whose rules are those of all cluster roles that carry the label.
+// aggregated is a role with the rules of all cluster roles that carry the label.
 func aggregated(name, label string) rbacv1.ClusterRole {
 	r := clusterRole(name)
 	r.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{label: "true"}}}}
@@ -123,8 +123,7 @@ func DefaultClusterRoles() []rbacv1.ClusterRole {
 	return slices.Concat(roles, userRoles(), controllerClusterRoles())
 }
 
-// volumeSchedulerRules is what the scheduler may do beside its own rules: to bind claims to
-// volumes.
+// volumeSchedulerRules are the rules by which the scheduler binds claims to volumes.
 func volumeSchedulerRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		on("", verbs("get", "list", "watch", "patch", "update"), "persistentvolumes", "persistentvolumeclaims"),
@@ -137,7 +136,7 @@ func approves(signer string) rbacv1.PolicyRule {
 	return named(on("certificates.k8s.io", verbs("approve"), "signers"), signer)
 }
 
-// NodeRules is what a kubelet may do, before the node authorizer narrows it to its own node.
+// NodeRules are the rules of a kubelet, before the node authorizer narrows them to its own node.
 func NodeRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		on("authentication.k8s.io", verbs("create"), "tokenreviews"),
@@ -155,7 +154,7 @@ func NodeRules() []rbacv1.PolicyRule {
 		on("", verbs("create"), "pods/eviction"),
 		on("", readVerbs, "configmaps", "secrets"),
 		on("", verbs("get"), "persistentvolumeclaims", "persistentvolumes", "endpoints"),
-		// What the node says of volumes that it makes larger. NodeRestriction sees to that.
+		// The node's report about volumes that it expands. NodeRestriction bounds it.
 		on("", verbs("get", "update", "patch"), "persistentvolumeclaims/status"),
 		// Of the local volumes that are on it. The node authorizer and NodeRestriction see to that.
 		on("", verbs("list", "watch", "update"), "persistentvolumes"),
@@ -254,7 +253,7 @@ func adminsBinding() rbacv1.ClusterRoleBinding {
 	}
 }
 
-// kubeletClientBinding lets the API server call kubelets that ask about its rights. Its name is its
+// kubeletClientBinding lets the API server call kubelets that review its rights. Its name is its
 // own: the role is upstream's, and users bind it themselves under the role's name.
 func kubeletClientBinding() rbacv1.ClusterRoleBinding {
 	return rbacv1.ClusterRoleBinding{
@@ -264,7 +263,7 @@ func kubeletClientBinding() rbacv1.ClusterRoleBinding {
 	}
 }
 
-// serverClientBinding lets servers ask each other for what operators want to know.
+// serverClientBinding lets servers request each other's data for operators.
 func serverClientBinding() rbacv1.ClusterRoleBinding {
 	return rbacv1.ClusterRoleBinding{
 		ObjectMeta: defaultMeta("", clusterusers.ServerClient),

@@ -30,7 +30,7 @@ const APIEndpointsUser = "system:serviceaccount:" + metav1.NamespaceSystem + ":b
 type controller struct {
 	account string
 	own     bool // upstream has no such controller
-	// shared is that of cloud-controller-managers too, which get tokens for it.
+	// shared is set if cloud-controller-managers use the account too, and get tokens for it.
 	shared bool
 	rules  []rbacv1.PolicyRule
 	// within are rules for one namespace only.
@@ -67,14 +67,14 @@ func GroupsOf(name string) []string {
 }
 
 // IsController reports whether a service account is that of a controller in the servers' processes,
-// and of nobody else.
+// and of no other program.
 func IsController(namespace, name string) bool {
 	return namespace == metav1.NamespaceSystem && accounts()[name]
 }
 
 // IsOwnUser reports whether a user is the API server, the scheduler or a controller in the servers'
-// processes, and nobody else. No token counts for such a user, no request for a certificate may
-// name it, and only administrators may act as it.
+// processes, and no other program. No token counts for such a user, no request for a certificate
+// may name it, and only administrators may act as it.
 func IsOwnUser(name string) bool {
 	switch name {
 	case user.APIServerUser, user.KubeControllerManager, user.KubeScheduler:
@@ -95,8 +95,8 @@ var accounts = sync.OnceValue(func() map[string]bool {
 // events are rights to record events.
 func events() rbacv1.PolicyRule { return on("", verbs("create", "patch"), "events") }
 
-// blocks is the right to keep owners of a resource until their dependents are gone. Admission asks
-// for it where OwnerReferencesPermissionEnforcement is switched on.
+// blocks is the right to keep owners of a resource until their dependents are gone. Admission
+// requires it where OwnerReferencesPermissionEnforcement is switched on.
 func blocks(group, resource string) rbacv1.PolicyRule {
 	return on(group, verbs("update"), resource+"/finalizers")
 }
@@ -168,7 +168,7 @@ func workloadControllers() []controller {
 			blocks("", "pods"),
 			on("", verbs("list", "create", "update", "patch", "delete"), "pods"),
 			on("apps", verbs("get", "create", "update", "patch", "delete"), "controllerrevisions"),
-			// Admission demands delete of who makes a claim belong to something.
+			// Admission demands the right to delete from a user that gives a claim an owner.
 			on("", verbs("create", "update", "delete"), "persistentvolumeclaims"),
 			events(),
 		}},
@@ -251,7 +251,7 @@ func nodeControllers() []controller {
 			on("", verbs("update", "patch"), "pods/status"),
 			on("", verbs("create", "patch", "update"), "events"),
 		}, within: map[string][]rbacv1.PolicyRule{
-			// The life of nodes of others, which are not in gossip.
+			// The leases of foreign nodes, which are not in gossip.
 			"kube-node-lease": {on("coordination.k8s.io", verbs("get"), "leases")},
 		}},
 		{account: "barque-node-roles", own: true, rules: []rbacv1.PolicyRule{
@@ -276,11 +276,11 @@ func clusterControllers() []controller {
 		}},
 		{account: "namespace-controller", rules: []rbacv1.PolicyRule{
 			on("", verbs("update"), "namespaces/status", "namespaces/finalize"),
-			// It empties namespaces, of whatever kinds there are.
+			// It empties namespaces, of objects of all kinds.
 			on("*", verbs("list", "delete", "deletecollection"), "*"),
 		}},
 		{account: "resourcequota-controller", rules: []rbacv1.PolicyRule{
-			// It counts objects of whatever kinds there are.
+			// It counts objects of all kinds.
 			on("*", verbs("list", "watch"), "*"),
 			on("", verbs("update"), "resourcequotas/status"),
 		}},
@@ -289,8 +289,8 @@ func clusterControllers() []controller {
 			events(),
 		}},
 		{account: "clusterrole-aggregation-controller", rules: []rbacv1.PolicyRule{
-			// It gives roles the rules of others, whatever these are. The guard of roles would
-			// demand each of them of it.
+			// It gives roles the rules of others, which can be any. The guard of roles would demand each of
+			// them of it.
 			on("rbac.authorization.k8s.io", verbs("update", "escalate"), "clusterroles"),
 		}},
 		{account: "validatingadmissionpolicy-status-controller", rules: []rbacv1.PolicyRule{
@@ -318,7 +318,7 @@ func storageControllers() []controller {
 		{account: "attachdetach-controller", rules: []rbacv1.PolicyRule{
 			on("storage.k8s.io", verbs("create", "delete"), "volumeattachments"),
 			on("", verbs("patch"), "nodes/status"),
-			// Before a volume is detached: who needs it by the store.
+			// Before a volume is detached: its users, from the store.
 			on("", verbs("get"), "persistentvolumes", "persistentvolumeclaims"),
 			on("", verbs("list"), "pods"),
 			events(),
@@ -394,8 +394,8 @@ func tokenRules() []rbacv1.PolicyRule {
 	}
 }
 
-// cloudControllers are those of cloud-controller-managers that upstream has roles for. Barque runs
-// neither.
+// cloudControllers are the controllers of cloud-controller-managers that upstream has roles for.
+// Barque runs none of them.
 func cloudControllers() []controller {
 	return []controller{
 		{account: "route-controller", rules: []rbacv1.PolicyRule{

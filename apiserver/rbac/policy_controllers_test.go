@@ -21,7 +21,7 @@ func member(name string) user.Info {
 	return &user.DefaultInfo{Name: name, Groups: append(GroupsOf(name), user.AllAuthenticated)}
 }
 
-// TestControlPlaneMayNot: what a thief of one controller's identity would look for.
+// TestControlPlaneMayNot: the rights that a thief of one controller's identity would look for.
 func TestControlPlaneMayNot(t *testing.T) {
 	var objects []runtime.Object
 	for _, r := range DefaultRoles() {
@@ -105,7 +105,7 @@ func TestControlPlaneMayNot(t *testing.T) {
 }
 
 // TestEarlierRightsAreRemoved: in a cluster that an earlier version made, the one user of all
-// controllers loses its rights, and keeps what users have added. Where its role has opted out
+// controllers loses its rights, and keeps those that users have added. Where its role has opted out
 // nothing is changed.
 func TestEarlierRightsAreRemoved(t *testing.T) {
 	const name = "system:kube-controller-manager"
@@ -118,7 +118,7 @@ func TestEarlierRightsAreRemoved(t *testing.T) {
 		client := fake.NewClientset(&earlier)
 		factory := informers.NewSharedInformerFactory(client, 0)
 		known := factory.Rbac().V1()
-		Reconciled(known) // asks for the informers
+		Reconciled(known) // requests the informers
 		factory.StartWithContext(t.Context())
 		factory.WaitForCacheSync(t.Context().Done())
 		if Reconciled(known) {
@@ -148,7 +148,7 @@ func TestRightsOfAllNamespacesAreRemoved(t *testing.T) {
 	client := fake.NewClientset(&earlier)
 	factory := informers.NewSharedInformerFactory(client, 0)
 	known := factory.Rbac().V1()
-	Reconciled(known) // asks for the informers
+	Reconciled(known) // requests the informers
 	factory.StartWithContext(t.Context())
 	factory.WaitForCacheSync(t.Context().Done())
 	if err := Reconcile(t.Context(), client, known); err != nil {
@@ -164,7 +164,7 @@ func TestRightsOfAllNamespacesAreRemoved(t *testing.T) {
 	}
 }
 
-// TestReconciled: it is true when the informers show what Reconcile has written, and false when a
+// TestReconciled: it is true when the informers show all objects of Reconcile, and false when a
 // rule is lost.
 func TestReconciled(t *testing.T) {
 	client := fake.NewClientset()
@@ -196,7 +196,7 @@ func TestReconciled(t *testing.T) {
 	}
 }
 
-// BenchmarkReconciled is what a new leader does before its controllers start.
+// BenchmarkReconciled measures a new leader's check before its controllers start.
 func BenchmarkReconciled(b *testing.B) {
 	client := fake.NewClientset()
 	factory := informers.NewSharedInformerFactory(client, 0)

@@ -2,8 +2,8 @@ package rbac
 
 import rbacv1 "k8s.io/api/rbac/v1"
 
-// userRoles are the roles meant for people: admin, edit and view, each the sum of what is labelled
-// for it. Every resource is named once, at the least role that reaches it.
+// userRoles are the roles meant for people: admin, edit and view, each the sum of the roles
+// labelled for it. Every resource is named once, at the least role that reaches it.
 func userRoles() []rbacv1.ClusterRole {
 	return []rbacv1.ClusterRole{
 		aggregated("admin", toAdmin),

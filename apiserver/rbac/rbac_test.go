@@ -274,8 +274,8 @@ func TestKubeletClientReachesKubeletsOnly(t *testing.T) {
 	}
 }
 
-// TestServersReadNoObjects: by the certificate with which a server asks others it reads no object,
-// and has nothing of the cluster's keys, tokens and backups.
+// TestServersReadNoObjects: with the certificate for requests between servers, a server reads no
+// object, and nothing of the cluster's keys, tokens and backups.
 func TestServersReadNoObjects(t *testing.T) {
 	authz := newAuthorizer(t, defaults()...)
 	server := &user.DefaultInfo{Name: clusterusers.ServerClient, Groups: []string{clusterusers.ServerClients, user.AllAuthenticated}}

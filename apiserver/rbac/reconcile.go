@@ -13,13 +13,13 @@ import (
 	"k8s.io/component-helpers/auth/rbac/reconciliation"
 )
 
-// Reconcile creates the default roles and bindings that are missing, adds what they have lost, and
-// removes what earlier versions gave too much (see retired). What people added to them stays, and
-// so do objects that opted out. It goes through all of them before it reports what failed. What is
-// right by the informers costs no request, as each new leader comes by here while clients wait for
-// it. A request that is under way when ctx ends ends by the client alone (the one of a leader's
-// term does so, see controllers/runtime): the reconciliation of k8s.io/component-helpers makes
-// them with a context of its own.
+// Reconcile creates the default roles and bindings that are missing, adds rules that they have
+// lost, and removes rights that earlier versions gave too much (see retired). Additions of users
+// stay, and so do objects that opted out. It goes through all of them before it reports its
+// failures. An object that is right by the informers costs no request, as each new leader comes by
+// here while clients wait for it. A running request is not cancelled with ctx: the reconciliation
+// of k8s.io/component-helpers makes it with a context of its own. Only the client can end it (the
+// client of a leader's term does so, see controllers/runtime).
 func Reconcile(ctx context.Context, client kubernetes.Interface, known informers.Interface) error {
 	r := &reconciler{ctx: ctx, client: client, known: known}
 	r.all()
@@ -55,7 +55,7 @@ func GrantKubeletClient(ctx context.Context, client kubernetes.Interface) error 
 // reconciler goes through the default roles and bindings.
 type reconciler struct {
 	ctx    context.Context
-	client kubernetes.Interface // nil counts what is wrong, and repairs nothing
+	client kubernetes.Interface // nil counts the faults, and repairs nothing
 	known  informers.Interface
 	wrong  int
 	errs   []error
@@ -101,7 +101,7 @@ func (r *reconciler) all() {
 	}
 }
 
-// knownRoles and knownBindings read what is known; a trial run does nothing else.
+// knownRoles and knownBindings read the informers' objects; a trial run does nothing else.
 type (
 	knownRoles struct {
 		reconciliation.RuleOwnerModifier
@@ -149,7 +149,7 @@ func (r *reconciler) binding(kind string, want reconciliation.RoleBinding, api f
 	})
 }
 
-// do repairs what is not right, unless ctx has ended.
+// do repairs an object that is not right, unless ctx has ended.
 func (r *reconciler) do(kind, namespace, name string, right func() bool, repair func() error) {
 	if r.ctx.Err() != nil || right() {
 		return

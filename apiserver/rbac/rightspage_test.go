@@ -21,7 +21,7 @@ const (
 	tableEnd   = "<!-- end of what is generated -->\n"
 )
 
-// TestRightsPage: the table of rights in the documentation is that of the roles.
+// TestRightsPage: the table of rights in the documentation is the same as the roles.
 func TestRightsPage(t *testing.T) {
 	page, err := os.ReadFile(rightsPage)
 	if err != nil {

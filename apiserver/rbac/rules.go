@@ -33,7 +33,7 @@ func has(list []string, want, all string) bool {
 }
 
 // resourceMatches knows the forms "pods", "pods/log", "*/scale" and "*". An access review may name
-// "pods/log" as its resource, without a subresource. So prometheus-operator asks for its rights.
+// "pods/log" as its resource, without a subresource: prometheus-operator checks its rights so.
 func resourceMatches(rules []string, resource, subresource string) bool {
 	for _, r := range rules {
 		switch {
@@ -50,7 +50,7 @@ func resourceMatches(rules []string, resource, subresource string) bool {
 	return false
 }
 
-// joins reports whether s is resource and subresource with a slash between them. It is asked for
+// joins reports whether s is resource and subresource with a slash between them. It is called for
 // each rule of each request, so it makes no string.
 func joins(s, resource, subresource string) bool {
 	rest, ok := strings.CutPrefix(s, resource)

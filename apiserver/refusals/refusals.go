@@ -1,6 +1,6 @@
-// Package refusals notices when a part of the control plane lacks a right. The roles of
-// controllers and of the scheduler are objects that users may change. A controller without a right
-// does its work in part, and nobody would see why.
+// Package refusals notices when a part of the control plane lacks a right. The roles of controllers
+// and of the scheduler are objects that users may change. A controller without a right does its
+// work in part, and the cause would be hidden.
 package refusals
 
 import (
@@ -29,17 +29,17 @@ var register = sync.OnceFunc(func() { legacyregistry.MustRegister(Total) })
 // again is the time between two log lines about the same right.
 const again = time.Minute
 
-// most is the number of rights that are told apart for a user. Verbs and resources are words of a
-// URL, and so are the metric's labels: without a bound, a client could fill memory with them.
+// most is the number of rights that are counted apart for a user. Verbs and resources are words of
+// a URL, and so are the metric's labels: without a bound, a client could fill memory with them.
 const most = 100
 
-// others stands for the verb and the resource of all rights of a user beyond that.
+// others is the verb and the resource of all rights of a user beyond that.
 const others = "others"
 
-// right is what a user lacks.
+// right is a right that a user lacks.
 type right struct{ user, verb, resource string }
 
-// Authorizer counts and logs what its users are refused. Make it with New.
+// Authorizer counts and logs the refusals of its users. Make it with New.
 type Authorizer struct {
 	authorizer.Authorizer
 	users  map[string]bool
@@ -53,11 +53,11 @@ type Authorizer struct {
 
 type probing struct{}
 
-// Probing returns a context for a question whose refusal refuses nothing yet: another question
-// follows. It is not counted.
+// Probing returns a context for a check whose refusal is not final: another check follows. It is
+// not counted.
 func Probing(ctx context.Context) context.Context { return context.WithValue(ctx, probing{}, true) }
 
-// Questions are names of which one is enough, each with a context to ask about it. A refusal of the
+// Questions are names of which one is enough, each with a context for its check. A refusal of the
 // last one alone counts.
 func Questions(ctx context.Context, names ...string) iter.Seq2[context.Context, string] {
 	return func(ask func(context.Context, string) bool) {
@@ -73,9 +73,9 @@ func Questions(ctx context.Context, names ...string) iter.Seq2[context.Context, 
 	}
 }
 
-// New returns an authorizer that decides as another one, and notices what users are refused. It is
-// for requests and for what admission and validation ask about their users, not for reviews: these
-// refuse nothing, and name any user.
+// New returns an authorizer that decides as another one, and notices refusals of the users. It is
+// for requests and for the questions of admission and validation about their users, not for
+// reviews: these refuse nothing, and name any user.
 func New(of authorizer.Authorizer, users []string, logger *slog.Logger, now func() time.Time) *Authorizer {
 	register()
 	a := &Authorizer{Authorizer: of, users: map[string]bool{}, logger: logger, now: now, logged: map[right]time.Time{}, known: map[string]int{}}

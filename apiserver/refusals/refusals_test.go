@@ -70,8 +70,8 @@ func never(context.Context, authorizer.Attributes) (authorizer.Decision, string,
 	return authorizer.DecisionNoOpinion, "no role", nil
 }
 
-// TestBound: whatever a user asks for, what is remembered and counted about it stays small. Log
-// lines stay few.
+// TestBound: with any requests of a user, the memory and the counters for it stay small. Log lines
+// stay few.
 func TestBound(t *testing.T) {
 	var log strings.Builder
 	now := time.Unix(0, 0)

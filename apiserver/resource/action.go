@@ -10,14 +10,15 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// Action declares a resource that is asked by creating it and never stored, such as TokenReview.
+// Action declares a resource that is answered at its creation and never stored, such
+// as TokenReview.
 type Action[T any] struct {
 	GroupVersion  schema.GroupVersion
 	Name          string
 	Singular      string
 	ClusterScoped bool
 	Default       func(obj *T)
-	// Do answers obj, which nobody else holds.
+	// Do answers obj, which the caller owns alone.
 	Do func(ctx context.Context, obj *T, options *metav1.CreateOptions) (*T, error)
 }
 

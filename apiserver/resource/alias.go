@@ -23,8 +23,8 @@ type Alias struct {
 
 // AliasOf declares that the objects of a Kind[H] are also served as type A in gv, with list as the
 // empty list of A. The conversion functions fill a zero out; they may share memory with in, which
-// nobody changes afterwards. fieldLabels maps field labels of the alias to those of the Kind, where
-// they differ.
+// does not change afterwards. fieldLabels maps field labels of the alias to those of the Kind,
+// where they differ.
 func AliasOf[H, A any](gv schema.GroupVersion, list runtime.Object, toHub func(in *A, out *H) error, fromHub func(in *H, out *A) error, fieldLabels map[string]string) Alias {
 	return Alias{
 		gv:     gv,

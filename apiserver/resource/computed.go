@@ -9,13 +9,13 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// Computed declares a resource that is not stored: its storage answers by itself.
+// Computed declares a resource that is not stored: its storage computes the answers.
 type Computed struct {
 	GroupVersion schema.GroupVersion
 	Name         string
-	// Types to register: what the storage reads and writes, lists included.
+	// Types to register: those that the storage reads and writes, lists included.
 	Types []runtime.Object
-	// Storage is asked for when the resources that were declared before have been built.
+	// Storage is called when the resources that were declared before have been built.
 	Storage func() (rest.Storage, error)
 }
 

@@ -1,6 +1,6 @@
-// Package resource turns a declaration of an API resource into everything that k8s.io/apiserver
-// needs to serve it: scheme registration, defaulting, a generic registry store with its
-// strategies, the status and scale subresources, selectable fields and table rows.
+// Package resource turns a declaration of an API resource into all parts that k8s.io/apiserver
+// needs to serve it: scheme registration, defaulting, a generic registry store with its strategies,
+// the status and scale subresources, selectable fields and table rows.
 //
 // # The shape
 //
@@ -24,13 +24,13 @@
 // Only GroupVersion, Name, Singular and List are required. A group's package returns its kinds as a
 // []Resource; the server registers them all, builds their storage and installs it.
 //
-// # What a declaration need not say
+// # Rules of every kind
 //
-// The machinery does for every kind what the API conventions ask of every kind:
+// The machinery applies the API conventions to every kind:
 //   - metadata is validated, its system fields are filled in and kept;
 //   - with Status set, a create starts with an empty status, a write to the main resource keeps the
-//     stored status, a write to the status subresource keeps everything else, and server-side
-//     apply does not own what such a write resets;
+//     stored status, a write to the status subresource keeps everything else, and server-side apply
+//     does not own the fields that such a write resets;
 //   - with Generation set, metadata.generation is 1 at creation and grows by one with each change
 //     outside of metadata and status;
 //   - labels, annotations, finalizers and owner references of the metadata belong to clients.

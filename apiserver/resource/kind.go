@@ -24,15 +24,15 @@ type Resource interface {
 	Build(b Builder) ([]Installation, error)
 }
 
-// Builder carries what declarations need to become storage.
+// Builder has the dependencies that turn declarations into storage.
 type Builder struct {
 	Scheme  *runtime.Scheme
 	Options generic.RESTOptionsGetter
-	// Now tells the time for ages in tables; time.Now when nil.
+	// Now returns the time for ages in tables; time.Now when nil.
 	Now func() time.Time
 }
 
-// Installation is what one group version gets from a resource: storages keyed by path, such as
+// Installation has the storages of a resource in one group version, keyed by path, such as
 // "deployments", "deployments/status" and "deployments/scale".
 type Installation struct {
 	GroupVersion schema.GroupVersion
@@ -56,11 +56,11 @@ type Kind[T any] struct {
 	// Aliases are further wire forms of the same stored objects.
 	Aliases []Alias
 
-	// Default fills in defaults; it runs on everything that is decoded, stored objects included.
+	// Default fills in defaults; it runs on every decoded object, stored ones included.
 	Default func(obj *T)
 	// Prepare normalizes obj before it is validated. old is nil on create.
 	Prepare func(ctx context.Context, obj, old *T)
-	// Validate reports everything wrong with obj (and with the change, when old is not nil).
+	// Validate reports all faults of obj (and of the change, when old is not nil).
 	Validate func(ctx context.Context, obj, old *T) field.ErrorList
 	// Warnings for the client about obj, which is valid.
 	Warnings func(ctx context.Context, obj, old *T) []string
@@ -73,8 +73,8 @@ type Kind[T any] struct {
 	Scale *Scale[T]
 	// Subresources by name, such as "log". They are given the built main storage.
 	Subresources map[string]func(s *Storage) (rest.Storage, error)
-	// Wrap, if set, replaces the main storage by one built around it. One that lists what is
-	// stored, and does not look at it, lets its List call ListEncoded.
+	// Wrap, if set, replaces the main storage by one built around it. A wrapper that does not use the
+	// listed objects lets its List call ListEncoded.
 	Wrap func(s *Storage) rest.Storage
 
 	// CreateOnUpdate lets a PUT create the object.
@@ -90,7 +90,7 @@ type Kind[T any] struct {
 	// Fields returns the selectable fields besides metadata.name and metadata.namespace. It must
 	// return the same keys for every object, the zero one included.
 	Fields func(obj *T) fields.Set
-	// IndexFields are those of Fields that watches and lists are indexed by.
+	// IndexFields are the Fields by which watches and lists are indexed.
 	IndexFields []string
 
 	// TTL after which a written object expires. 0 means never.
@@ -100,20 +100,20 @@ type Kind[T any] struct {
 	GracefulDelete func(ctx context.Context, obj *T, options *metav1.DeleteOptions) bool
 	// ReturnDeleted answers a delete with the last state of the object instead of a Status.
 	ReturnDeleted bool
-	// GarbageCollection is what a delete without propagation policy does to dependents:
+	// GarbageCollection is the effect on dependents of a delete without propagation policy:
 	// rest.DeleteDependents when empty.
 	GarbageCollection rest.GarbageCollectionPolicy
 
-	// BeginCreate and BeginUpdate run before an object is prepared and validated, and may fill it
-	// in. The function they return, if any, is told whether the request goes on to its end. They
-	// run for dry runs as well, which the options tell.
+	// BeginCreate and BeginUpdate run before an object is prepared and validated, and may fill it in.
+	// They may return a function, which is called with the request's success. They run for dry runs
+	// as well, which the options show.
 	BeginCreate func(ctx context.Context, obj *T, options *metav1.CreateOptions) (func(ctx context.Context, success bool), error)
 	BeginUpdate func(ctx context.Context, obj, old *T, options *metav1.UpdateOptions) (func(ctx context.Context, success bool), error)
 	// AfterCreate, AfterUpdate and AfterDelete run after a write that took place.
 	AfterCreate func(obj *T, options *metav1.CreateOptions)
 	AfterUpdate func(obj *T, options *metav1.UpdateOptions)
 	AfterDelete func(obj *T, options *metav1.DeleteOptions)
-	// DeleteDuringUpdate tells that the update from old to obj removes the object. It takes the
+	// DeleteDuringUpdate reports that the update from old to obj removes the object. It takes the
 	// place of the general rule (the last finalizer has gone from an object that is being deleted),
 	// which does not know of finalizers outside the metadata.
 	DeleteDuringUpdate func(ctx context.Context, obj, old *T) bool
@@ -124,13 +124,13 @@ type Kind[T any] struct {
 
 // Status declares the status subresource. Its zero value is useful.
 type Status[T any] struct {
-	// KeepOnCreate keeps the status that a create comes with, for objects that are registered by
-	// the one who reports their status, such as nodes.
+	// KeepOnCreate keeps the status that a create comes with, for objects whose creator reports their
+	// status, such as nodes.
 	KeepOnCreate bool
 	// Prepare adjusts obj after everything but its status and its metadata has been restored from
 	// old.
 	Prepare func(ctx context.Context, obj, old *T)
-	// Validate reports everything wrong with the new status.
+	// Validate reports all faults of the new status.
 	Validate func(ctx context.Context, obj, old *T) field.ErrorList
 	Warnings func(ctx context.Context, obj, old *T) []string
 	// Reset adds to the fields that writes to the status do not own, for server-side apply.
@@ -142,8 +142,8 @@ func (k *Kind[T]) GroupVersionResource() schema.GroupVersionResource {
 	return k.GroupVersion.WithResource(k.Name)
 }
 
-// Find returns the declaration of the stored kind T among resources, so that a server can hand it
-// what only a server has: allocators, or connections to nodes. It returns nil if there is none.
+// Find returns the declaration of the stored kind T among resources, so that a server can add its
+// own parts: allocators, or connections to nodes. It returns nil if there is none.
 func Find[T any](resources []Resource) *Kind[T] {
 	for _, r := range resources {
 		if k, ok := r.(*Kind[T]); ok {

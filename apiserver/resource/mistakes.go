@@ -13,16 +13,16 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// What an answer tells of an object's mistakes at the most: so many, and so many bytes of text.
+// The most that an answer has of an object's mistakes: so many, and so many bytes of text.
 const (
 	mostMistakes     = 256
 	mostMistakesText = 256 << 10
 )
 
-// BoundedMistakes, as a part of a strategy, leaves out mistakes that no one would read. An object
+// BoundedMistakes, as a part of a strategy, leaves out mistakes beyond a readable number. An object
 // of some KiB can hold thousands of them, each of which may quote a whole list, and apimachinery
-// joins their texts at a cost that grows with the square of their number: without a limit a body
-// of 6 KiB made the server allocate 1.4 GiB.
+// joins their texts at a cost that grows with the square of their number: without a limit a body of
+// 6 KiB made the server allocate 1.4 GiB.
 //
 // The generic registry has one place that sees all mistakes, those of the metadata included: it is
 // where declarative validation adds its own.
@@ -40,8 +40,8 @@ func (BoundedMistakes) DeclarativeValidationConfig(context.Context, runtime.Obje
 	return rest.DeclarativeValidationConfig{}
 }
 
-// MetadataGuard refuses objects with more mistakes in their metadata than are told. What Barque
-// serves itself has BoundedMistakes; custom resources, their definitions and APIServices have the
+// MetadataGuard refuses objects with more mistakes in their metadata than an answer has. Barque's
+// own resources have BoundedMistakes; custom resources, their definitions and APIServices have the
 // strategies of libraries, which admission comes before.
 type MetadataGuard struct{}
 
@@ -69,7 +69,7 @@ func (MetadataGuard) Admit(_ context.Context, a admission.Attributes, _ admissio
 	return apierrors.NewInvalid(a.GetKind().GroupKind(), a.GetName(), bounded(mistakes))
 }
 
-// bounded gives the first mistakes, one at least, and tells of those that are left out.
+// bounded returns the first mistakes, one at least, and the number of those that are left out.
 func bounded(mistakes field.ErrorList) field.ErrorList {
 	text := 0
 	for i, m := range mistakes {

@@ -57,7 +57,7 @@ func (s *scaleStorage[T]) ConvertToTable(ctx context.Context, obj, options runti
 	return scaleTable.ConvertToTable(ctx, obj, options)
 }
 
-// scaleTable prints a Scale, whatever kind it is of.
+// scaleTable prints a Scale of any kind.
 var scaleTable = &tableConvertor{
 	columns: []metav1.TableColumnDefinition{
 		Name(), Column("Desired", "integer", "Number of replicas that are wanted."), Column("Available", "integer", "Number of replicas that were observed."), Age(),
@@ -183,7 +183,7 @@ func (u *scaledObject[T]) UpdatedObject(ctx context.Context, old runtime.Object)
 		return nil, errors.NewInvalid(autoscalingv1.SchemeGroupVersion.WithKind("Scale").GroupKind(), u.name, errs)
 	}
 	if scale.ResourceVersion != "" {
-		// An empty one asks for an unconditional update.
+		// An empty one requests an unconditional update.
 		m.SetResourceVersion(scale.ResourceVersion)
 	}
 	*s.kind.Scale.Replicas(typed[T](obj)) = scale.Spec.Replicas

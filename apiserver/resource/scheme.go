@@ -82,8 +82,8 @@ func (k *Kind[T]) selectable() []string {
 	return labels
 }
 
-// addInternal registers the hub types as the internal version of the group, which is what the
-// generic server decodes into. Group versions that share a group share one internal version.
+// addInternal registers the hub types as the internal version of the group, into which the generic
+// server decodes. Group versions that share a group share one internal version.
 func addInternal(scheme *runtime.Scheme, gv schema.GroupVersion, objects ...runtime.Object) {
 	internal := schema.GroupVersion{Group: gv.Group, Version: runtime.APIVersionInternal}
 	scheme.AddKnownTypes(internal, objects...)
@@ -91,8 +91,8 @@ func addInternal(scheme *runtime.Scheme, gv schema.GroupVersion, objects ...runt
 
 func kindOf(obj runtime.Object) string { return reflect.TypeOf(obj).Elem().Name() }
 
-// addFieldLabels declares which field selectors the kind answers and how those of an alias are
-// called in the kind that is stored.
+// addFieldLabels declares which field selectors the kind supports, and maps an alias's to those of
+// the stored kind.
 func addFieldLabels(scheme *runtime.Scheme, gvk schema.GroupVersionKind, selectable []string, renamed map[string]string) error {
 	known := fields.Set{"metadata.name": "", "metadata.namespace": ""}
 	for _, f := range selectable {

@@ -45,8 +45,8 @@ func (s *Storage) ShortNames() []string { return s.shortNames }
 // Categories implements rest.CategoriesProvider.
 func (s *Storage) Categories() []string { return s.categories }
 
-// ListEncoded lists as List does. Its answer may be a rawlist.List, where the client takes one: for
-// those who do not look at what is listed.
+// ListEncoded lists as List does. Its answer may be a rawlist.List, where the client accepts one:
+// for callers that do not use the listed objects.
 func (s *Storage) ListEncoded(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
 	ctx, raw := rawlist.Start(ctx)
 	list, err := s.Store.List(ctx, options)
@@ -57,7 +57,7 @@ func (s *Storage) ListEncoded(ctx context.Context, options *metainternalversion.
 }
 
 // WatchGathered watches as Watch does. Events that are ready at the same time are sent together:
-// for those who hand the watch to the client as it is.
+// for callers that pass the watch to the client unchanged.
 func (s *Storage) WatchGathered(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error) {
 	w, err := s.Store.Watch(ctx, options)
 	if err != nil {
@@ -192,7 +192,7 @@ func finish(done func(context.Context, bool)) registry.FinishFunc {
 	return done
 }
 
-// attributes extracts what selectors look at.
+// attributes returns the labels and fields that selectors use.
 func (k *Kind[T]) attributes() storage.AttrFunc {
 	return func(obj runtime.Object) (labels.Set, fields.Set, error) {
 		o, ok := obj.(any).(*T)
@@ -212,7 +212,7 @@ func (k *Kind[T]) attributes() storage.AttrFunc {
 	}
 }
 
-// addIndexes makes the storage tell watches and lists apart by the declared fields.
+// addIndexes makes the storage index watches and lists by the declared fields.
 func (k *Kind[T]) addIndexes(options *generic.StoreOptions) {
 	if len(k.IndexFields) == 0 {
 		return

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// strategy is what the generic registry asks about writes to the main resource.
+// strategy is the generic registry's strategy for writes to the main resource.
 type strategy[T any] struct {
 	runtime.ObjectTyper
 	names.NameGenerator
@@ -58,7 +58,7 @@ func (s strategy[T]) PrepareForUpdate(ctx context.Context, obj, old runtime.Obje
 	}
 }
 
-// desiredChanged tells whether anything but type, metadata and status differs.
+// desiredChanged reports whether anything but type, metadata and status differs.
 func desiredChanged[T any](a, b *T) bool {
 	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
 	for i := range x.NumField() {
@@ -137,14 +137,14 @@ func (k *Kind[T]) reset(paths []fieldpath.Path) map[fieldpath.APIVersion]*fieldp
 }
 
 // gracefulStrategy is the strategy of kinds with GracefulDelete. It is a type of its own because
-// the generic registry tells the two apart by the method.
+// the generic registry recognizes such a strategy by the method.
 type gracefulStrategy[T any] struct{ strategy[T] }
 
 func (s gracefulStrategy[T]) CheckGracefulDelete(ctx context.Context, obj runtime.Object, options *metav1.DeleteOptions) bool {
 	return s.kind.GracefulDelete(ctx, typed[T](obj), options)
 }
 
-// statusStrategy is what the generic registry asks about writes to the status subresource.
+// statusStrategy is the generic registry's strategy for writes to the status subresource.
 type statusStrategy[T any] struct{ strategy[T] }
 
 func (s statusStrategy[T]) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {

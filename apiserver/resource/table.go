@@ -44,7 +44,7 @@ func Since(t metav1.Time, now time.Time) string {
 	return duration.HumanDuration(now.Sub(t.Time))
 }
 
-// tableConvertor prints objects and lists as the tables that kubectl get asks for.
+// tableConvertor prints objects and lists as the tables that kubectl get requests.
 type tableConvertor struct {
 	columns []metav1.TableColumnDefinition
 	row     func(obj runtime.Object, now time.Time) ([]any, error)

@@ -22,10 +22,10 @@ const (
 	First = 2 * time.Second
 	// Timeout bounds the answer of one kubelet.
 	Timeout = 5 * time.Second
-	// Concurrency bounds the kubelets that are asked at a time.
+	// Concurrency bounds the concurrent requests to kubelets.
 	Concurrency = 64
-	// again bounds those of them that have failed last, so that any number of nodes that do not
-	// answer leaves room for those that do.
+	// again bounds the requests to nodes that have failed last, so that any number of them leaves room
+	// for those that answer.
 	again = 8
 	// Patience bounds how long the first request waits for the first figures.
 	Patience = 6 * time.Second
@@ -35,29 +35,28 @@ const (
 	Idle = 5 * time.Minute
 	// nodesEvery is how soon a node that has come is sampled, and one that has gone is not.
 	nodesEvery = 2 * time.Second
-	// maxAnswer bounds what one kubelet may say: some 200 bytes for each of 6 metrics of a
-	// container.
+	// maxAnswer bounds the answer of one kubelet: some 200 bytes for each of 6 metrics of a container.
 	maxAnswer = 16 << 20
 )
 
-// path is where kubelets tell what is used.
+// path is the kubelets' path of resource metrics.
 const path = "/metrics/resource"
 
-// Kubelets asks the kubelets of nodes.
+// Kubelets sends requests to the kubelets of nodes.
 type Kubelets interface {
-	// Get asks the kubelet of a node. The caller closes the body.
+	// Get sends a request to the kubelet of a node. The caller closes the body.
 	Get(ctx context.Context, node *corev1.Node, path string) (*http.Response, error)
 }
 
 // Config of a Collector.
 type Config struct {
 	Kubelets Kubelets
-	// Nodes lists the nodes. They belong to the one who lists them.
+	// Nodes lists the nodes. They belong to the caller.
 	Nodes  func() ([]*corev1.Node, error)
 	Logger *slog.Logger
 }
 
-// Collector samples the nodes while it is asked. Make it with New and Close it.
+// Collector samples the nodes while there are requests. Make it with New and Close it.
 type Collector struct {
 	cfg  Config
 	life context.Context
@@ -66,15 +65,15 @@ type Collector struct {
 
 	mu     sync.Mutex
 	asked  time.Time
-	run    *run // nil while nobody asks
+	run    *run // nil while there are no requests
 	closed bool
 }
 
-// run is one collection, from the first request to the end of asking.
+// run is one collection, from the first request to Idle after the last one.
 type run struct {
 	began time.Time
 	stop  context.CancelFunc
-	slots chan struct{} // of nodes that have answered, or have not been asked
+	slots chan struct{} // of nodes that have answered, or are new
 	again chan struct{} // of nodes that have failed last
 	warm  chan struct{} // closed when the first figures are there
 
@@ -87,7 +86,7 @@ type run struct {
 type sampled struct {
 	node  *corev1.Node // as it was last listed
 	state state
-	tried int // samples asked for and answered, or failed
+	tried int // samples that were requested and answered, or failed
 	bad   bool
 	stop  context.CancelFunc
 }
@@ -114,8 +113,7 @@ func (c *Collector) Close() {
 	c.work.Wait()
 }
 
-// await notes that somebody asks, and returns when there is an answer, or nothing better to wait
-// for.
+// await notes a request, and returns when there is an answer, or no reason to wait longer.
 func (c *Collector) await(ctx context.Context) error {
 	c.mu.Lock()
 	c.asked = time.Now()
@@ -271,7 +269,7 @@ func (c *Collector) tell(node string, err error) {
 	c.cfg.Logger.Info("a kubelet tells again what its node uses", "node", node)
 }
 
-// sample asks one kubelet.
+// sample reads one kubelet's metrics.
 func (c *Collector) sample(ctx context.Context, node *corev1.Node) (*sample, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, Timeout, fmt.Errorf("no answer within %s", Timeout))
 	defer cancel()
@@ -292,7 +290,7 @@ func (c *Collector) sample(ctx context.Context, node *corev1.Node) (*sample, err
 	return parse(body, time.Now())
 }
 
-// explain says that it was the time-out, if it was.
+// explain adds that the time-out was the cause, if it was.
 func explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -300,7 +298,7 @@ func explain(ctx context.Context, err error) error {
 	return err
 }
 
-// nodeUsage returns what a node uses, nil when that is not known.
+// nodeUsage returns the usage of a node, nil when it is not known.
 func (c *Collector) nodeUsage(name string) *usage {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -310,13 +308,13 @@ func (c *Collector) nodeUsage(name string) *usage {
 	return nil
 }
 
-// containerUsage is what one container uses.
+// containerUsage is the usage of one container.
 type containerUsage struct {
 	name string
 	usage
 }
 
-// podUsage returns what the containers of a pod use, nothing when it is not known of each of them.
+// podUsage returns the usage of a pod's containers, nothing when it is not known of each of them.
 func (c *Collector) podUsage(node string, pod types.NamespacedName) []containerUsage {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -80,7 +80,7 @@ func (w *world) Get(ctx context.Context, node *corev1.Node, path string) (*http.
 		return nil, errors.New("connection refused")
 	}
 	select {
-	case <-time.After(50 * time.Millisecond): // what an answer takes
+	case <-time.After(50 * time.Millisecond): // the time of an answer
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -147,7 +147,7 @@ func wantNames(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
-// The first request has an answer, seconds after nobody had asked.
+// The first request, long after the previous one, has an answer within seconds.
 func TestFirstRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -213,8 +213,8 @@ func TestFirstRequest(t *testing.T) {
 	})
 }
 
-// A node that does not answer is left out; nobody waits for it longer than Patience, and what it
-// had told is given until it is stale.
+// A node that does not answer is left out; no request waits for it longer than Patience, and its
+// last figures are given until they are stale.
 func TestDeadNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -266,7 +266,7 @@ func TestLivingNodesBesideDeadOnes(t *testing.T) {
 		defer c.Close()
 		nodes, _ := w.storages(c)
 		nodesOf(t, nodes, nil)
-		time.Sleep(2 * time.Minute) // each has been asked once
+		time.Sleep(2 * time.Minute) // each has been sampled once
 		for range 60 {
 			time.Sleep(Period)
 			wantNames(t, "beside a thousand dead nodes", nodesOf(t, nodes, nil), "good")
@@ -274,7 +274,7 @@ func TestLivingNodesBesideDeadOnes(t *testing.T) {
 	})
 }
 
-// Nodes are sampled every Period while somebody asks, and not when nobody does.
+// Nodes are sampled every Period while there are requests, and not otherwise.
 func TestOnDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -303,7 +303,7 @@ func TestOnDemand(t *testing.T) {
 	})
 }
 
-// However many nodes there are, so many kubelets are asked at a time; a caller that leaves does
+// With any number of nodes, the number of concurrent requests is bounded; a caller that leaves does
 // not wait.
 func TestManyNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -11,17 +11,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// point is what a node or a container had used at one moment.
+// point is the usage of a node or a container at one moment.
 type point struct {
 	cpu    uint64 // core nanoseconds since start
 	memory uint64 // working set in bytes
 	at     time.Time
-	start  time.Time // zero when it is not told
+	start  time.Time // zero when it is not reported
 
 	has seen
 }
 
-// seen says which metrics of a point were there.
+// seen are the metrics that a point has.
 type seen uint8
 
 const (
@@ -30,7 +30,7 @@ const (
 	complete = seenCPU | seenMemory
 )
 
-// sample is what one kubelet told at once.
+// sample is one answer of a kubelet.
 type sample struct {
 	node point
 	pods map[types.NamespacedName]map[string]point // by container
@@ -39,14 +39,15 @@ type sample struct {
 // errMalformed is returned when a kubelet's answer is not in the text format of Prometheus.
 var errMalformed = errors.New("malformed metrics")
 
-// metric says what a line of a kubelet's answer is about.
+// metric describes a line of a kubelet's answer.
 type metric struct {
 	set func(p *point, value float64)
 	// container is whether it has the labels of a container.
 	container bool
 }
 
-// metrics are those that are read, by their names. Kubelets have told of more for long, and will.
+// metrics are the metrics that are read, by their names. Kubelets have long reported more,
+// and will.
 var metrics = map[string]metric{
 	"node_cpu_usage_seconds_total":       {set: setCPU},
 	"node_memory_working_set_bytes":      {set: setMemory},
@@ -65,7 +66,7 @@ func setStart(p *point, seconds float64) {
 	}
 }
 
-// amount turns what cannot be an amount into none.
+// amount turns an invalid amount into 0.
 func amount(v float64) uint64 {
 	if !(v > 0) {
 		return 0
@@ -77,7 +78,7 @@ func amount(v float64) uint64 {
 }
 
 // parse reads the text format of Prometheus, as far as kubelets use it. Samples without a time are
-// of now. What a line is about that is not read is not looked at.
+// of now. Lines of other metrics are skipped.
 func parse(text []byte, now time.Time) (*sample, error) {
 	s := &sample{pods: map[types.NamespacedName]map[string]point{}}
 	for number := 1; len(text) > 0; number++ {
@@ -158,7 +159,7 @@ func (p *point) note(m metric, value float64, at time.Time) {
 // owner is the container that a line is about.
 type owner struct{ container, pod, namespace string }
 
-// read takes labels up to their closing brace, and returns what follows it.
+// read takes labels up to their closing brace, and returns the rest.
 func (o *owner) read(line []byte) ([]byte, error) {
 	for {
 		line = bytes.TrimLeft(line, ", \t")

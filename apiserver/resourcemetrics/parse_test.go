@@ -62,7 +62,7 @@ func TestParseMalformed(t *testing.T) {
 	}
 }
 
-// Whatever a kubelet answers, the server goes on.
+// With any answer of a kubelet, the server goes on.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("node_cpu_usage_seconds_total 1 2\ncontainer_start_time_seconds{container=\"c\",namespace=\"n\",pod=\"p\"} 1e300"))
 	f.Fuzz(func(t *testing.T, text []byte) {

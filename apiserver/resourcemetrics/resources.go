@@ -24,8 +24,8 @@ import (
 	"github.com/barque/barque/apiserver/resource"
 )
 
-// Resources declares the resources of metrics.k8s.io. Metrics have the labels of what they are
-// about.
+// Resources declares the resources of metrics.k8s.io. Metrics have the labels of their nodes
+// and pods.
 func Resources(c *Collector, nodes corelisters.NodeLister, pods corelisters.PodLister) []resource.Resource {
 	gv := metricsv1beta1.SchemeGroupVersion
 	return []resource.Resource{
@@ -46,7 +46,7 @@ func Resources(c *Collector, nodes corelisters.NodeLister, pods corelisters.PodL
 	}
 }
 
-// columns are those of metrics-server.
+// columns are the columns of metrics-server.
 var columns = []metav1.TableColumnDefinition{
 	{Name: "Name", Type: "string", Format: "name", Description: "Name of the resource"},
 	{Name: "cpu", Type: "string", Format: "quantity"},
@@ -80,7 +80,7 @@ func (u usage) resources() corev1.ResourceList {
 	}
 }
 
-// selection is what a list asks for.
+// selection has the selectors of a list.
 type selection struct {
 	labels labels.Selector
 	fields fields.Selector
@@ -134,8 +134,8 @@ func (*nodeMetrics) Destroy() {}
 // NamespaceScoped implements rest.Scoper.
 func (*nodeMetrics) NamespaceScoped() bool { return false }
 
-// GetSingularName implements rest.SingularNameProvider. Metrics have none: what is called a node is
-// the node.
+// GetSingularName implements rest.SingularNameProvider. Metrics have none: the name node is
+// the Node's.
 func (*nodeMetrics) GetSingularName() string { return "" }
 
 // Get implements rest.Getter.
@@ -214,8 +214,8 @@ func (*podMetrics) Destroy() {}
 // NamespaceScoped implements rest.Scoper.
 func (*podMetrics) NamespaceScoped() bool { return true }
 
-// GetSingularName implements rest.SingularNameProvider. Metrics have none: what is called a pod is
-// the pod.
+// GetSingularName implements rest.SingularNameProvider. Metrics have none: the name pod is
+// the Pod's.
 func (*podMetrics) GetSingularName() string { return "" }
 
 // Get implements rest.Getter.

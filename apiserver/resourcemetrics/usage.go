@@ -6,10 +6,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// fresh is the shortest life of a container of which a rate since its start says something.
+// fresh is the shortest life of a container for a meaningful rate since its start.
 const fresh = 10 * time.Second
 
-// usage is what a node or a container uses.
+// usage is the usage of a node or a container.
 type usage struct {
 	cpu    uint64 // nanocores, the mean of the window
 	memory uint64 // working set in bytes
@@ -17,13 +17,14 @@ type usage struct {
 	window time.Duration // before at
 }
 
-// entry is the newest point of a node or a container, and what follows from it and one before.
+// entry is the newest point of a node or a container, and the usage computed from it and an
+// earlier one.
 type entry struct {
 	point point
 	usage *usage // nil while there is one point only
 }
 
-// state is what is known of one node.
+// state has the figures of one node.
 type state struct {
 	heard time.Time // by this server's clock, when it last answered; zero while it never has
 	node  entry
@@ -56,7 +57,7 @@ func (e entry) advance(next point, before time.Time) entry {
 	case same && next.at.After(e.point.at):
 		return entry{next, rate(e.point.cpu, e.point.at, next)}
 	case same && next.at.Equal(e.point.at):
-		return e // the kubelet has told the same sample again
+		return e // the kubelet has reported the same sample again
 	case !before.IsZero() && next.start.After(before) && next.at.Sub(next.start) >= fresh:
 		return entry{next, rate(0, next.start, next)}
 	default:

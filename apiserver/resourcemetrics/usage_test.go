@@ -58,7 +58,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// What a kubelet does not tell of any more is forgotten with the next sample.
+// A container that a kubelet no longer reports is dropped with the next sample.
 func TestForgets(t *testing.T) {
 	gone := types.NamespacedName{Namespace: "ns", Name: "gone"}
 	s := state{}.advance(&sample{node: at(0, 1, time.Time{}), pods: map[types.NamespacedName]map[string]point{gone: {"c": at(0, 1, time.Time{})}}}, now)

@@ -16,7 +16,7 @@ import (
 )
 
 // Authentication returns TokenReview and SelfSubjectReview. tokens authenticates requests by their
-// bearer token; audiences are those that a token is reviewed for when a review names none.
+// bearer token; audiences are the audiences of a review that names none.
 func Authentication(tokens authenticator.Request, audiences []string) []resource.Resource {
 	return []resource.Resource{
 		&resource.Action[authenticationv1.TokenReview]{
@@ -41,8 +41,8 @@ func Authentication(tokens authenticator.Request, audiences []string) []resource
 	}
 }
 
-// reviewToken authenticates a request that has nothing but the token: the answer is what its bearer
-// is taken for.
+// reviewToken authenticates a request that has nothing but the token: the answer is the
+// bearer's identity.
 func reviewToken(ctx context.Context, tokens authenticator.Request, audiences []string, r *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error) {
 	if r.Spec.Token == "" {
 		return nil, apierrors.NewBadRequest("token is required for TokenReview in authentication")

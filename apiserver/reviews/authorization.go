@@ -137,7 +137,7 @@ func (r reviewer) decide(ctx context.Context, u user.Info, ra *authorizationv1.R
 	return status
 }
 
-// leftOut says that a selector was not taken as a whole, in kube-apiserver's words.
+// leftOut reports that a selector was not used as a whole, in kube-apiserver's words.
 func leftOut(selector string, taken int) string {
 	partially := ""
 	if taken > 0 {
@@ -170,8 +170,8 @@ func orAny(version string) string {
 	return version
 }
 
-// fieldRequirements takes what fields can express: equality. What it cannot only widens the
-// question, which is the safe side; the error says that something was left out.
+// fieldRequirements converts the requirements that fields can express: equality. Omitting others
+// only widens the question, which is the safe side; the error reports that one was left out.
 func fieldRequirements(f *authorizationv1.FieldSelectorAttributes) (fields.Requirements, error) {
 	if f.RawSelector != "" {
 		s, err := fields.ParseSelector(f.RawSelector)
@@ -196,7 +196,7 @@ func fieldRequirements(f *authorizationv1.FieldSelectorAttributes) (fields.Requi
 	return out, errors.Join(errs...)
 }
 
-// labelRequirements is to labels what fieldRequirements is to fields.
+// labelRequirements is fieldRequirements for labels.
 func labelRequirements(l *authorizationv1.LabelSelectorAttributes) (labels.Requirements, error) {
 	if l.RawSelector != "" {
 		s, err := labels.Parse(l.RawSelector)
@@ -263,8 +263,8 @@ func validateAttributes(ra *authorizationv1.ResourceAttributes, na *authorizatio
 	return errs
 }
 
-// A newer client may know operators that this server does not: what they select only narrows the
-// question, so that they are left out of it.
+// A newer client may know operators that this server does not. They only narrow the question, so
+// they are left out of it.
 var (
 	newerFields = metav1validation.FieldSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}
 	newerLabels = metav1validation.LabelSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}

@@ -51,7 +51,7 @@ func TestSelectorsOfReviews(t *testing.T) {
 	}
 }
 
-// What a selector asks beyond what this server knows is left out, and the answer says so.
+// The parts of a selector that this server does not know are left out, and the answer reports that.
 func TestSelectorsThatAreLeftOut(t *testing.T) {
 	for name, c := range map[string]struct {
 		attributes     string

@@ -1,3 +1,3 @@
-// Package reviews serves the questions that are asked by creating an object: the user of a token,
-// one's own identity, and whether a user may do something. Nothing of it is stored.
+// Package reviews serves the reviews that are answered at their creation: the user of a token,
+// one's own identity, and whether a user may do something. None of them is stored.
 package reviews

@@ -1,14 +1,13 @@
-// Package router remembers which route of the API server a request has taken.
+// Package router caches the route of the API server that a request takes.
 //
 // The API machinery looks for it among all routes of a group version: the core group has hundreds.
-// It copies the routes that fit the path, and then looks at the method and two headers. The answer
+// It copies the routes that fit the path, and then compares the method and two headers. The answer
 // depends on nothing else: not on the name of an object or of its namespace, but on whether a part
-// of the path is a word that some route has at that place. So a [Router] asks once for each shape
-// of a path, and answers requests of the same shape by itself.
+// of the path is a word that some route has at that place. So a [Router] looks a route up once for
+// each shape of a path, and answers requests of the same shape by itself.
 //
-// What always holds: the answer is that of restful.CurlyRouter. It is asked where a route has
-// conditions, regular expressions or verbs, for which shapes do not do, and for all that it
-// refuses.
+// Invariant: the answer is that of restful.CurlyRouter. It is called for routes with conditions,
+// regular expressions or verbs, which shapes do not cover, and for all requests that it refuses.
 package router
 
 import (
@@ -22,9 +21,9 @@ import (
 )
 
 const (
-	// most bounds what is remembered, which grows with the headers that clients send.
+	// most bounds the cache, which grows with the headers that clients send.
 	most = 4096
-	// longest is how long a shape may be, in bytes, to be remembered.
+	// longest is the length of a shape, in bytes, up to which it is cached.
 	longest = 512
 )
 
@@ -59,10 +58,10 @@ func (r *Router) SelectRoute(services []*restful.WebService, req *http.Request) 
 	return service, route, err
 }
 
-// table is what is known of services.
+// table is the routing table of the services.
 type table struct {
 	services []*restful.WebService
-	// words are those that routes have, by their place in the path; nil when shapes do not do.
+	// words are the words of routes, by their place in the path; nil when shapes cannot be used.
 	words []map[string]bool
 
 	mu    sync.RWMutex
@@ -95,7 +94,7 @@ func newTable(services []*restful.WebService) *table {
 	return t
 }
 
-// learn notes the words of a route. It is false when the route looks into parts of a path.
+// learn notes the words of a route. It is false when the route has conditions on parts of a path.
 func (t *table) learn(path string) bool {
 	for i, part := range strings.Split(strings.Trim(path, "/"), "/") {
 		if i == len(t.words) {
@@ -111,8 +110,8 @@ func (t *table) learn(path string) bool {
 	return true
 }
 
-// shape appends all of a request that its route depends on. It is false for one that is not to be
-// remembered.
+// shape appends all of a request that its route depends on. It is false for one that is not to
+// be cached.
 func (t *table) shape(b []byte, req *http.Request) ([]byte, bool) {
 	if t.words == nil || req.URL.Path == "/" { // which has no parts, unlike "//"
 		return nil, false

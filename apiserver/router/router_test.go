@@ -39,7 +39,7 @@ func services() []*restful.WebService {
 	}
 }
 
-// compare asks both routers twice, the second time for what may be remembered.
+// compare calls both routers twice, the second time for cached answers.
 func compare(t *testing.T, r *Router, of []*restful.WebService, req *http.Request) (remembered bool) {
 	t.Helper()
 	wantService, wantRoute, wantErr := restful.CurlyRouter{}.SelectRoute(of, req)
@@ -104,7 +104,7 @@ func FuzzRouter(f *testing.F) {
 	})
 }
 
-// TestObjectsHaveOneShape: a name is not remembered, unless it is a word of some route.
+// TestObjectsHaveOneShape: a name is not cached, unless it is a word of some route.
 func TestObjectsHaveOneShape(t *testing.T) {
 	r, of := &Router{}, services()
 	for i := range 100 {
@@ -116,8 +116,8 @@ func TestObjectsHaveOneShape(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotRemembered: conditions and parts of a path are looked at each time, and what clients
-// make up does not grow without a bound.
+// TestWhatIsNotRemembered: conditions and parts of a path are evaluated each time, and paths and
+// headers of clients' own making do not grow the cache without a bound.
 func TestWhatIsNotRemembered(t *testing.T) {
 	conditional := service("/api")
 	conditional.Route(conditional.GET("/x").If(func(req *http.Request) bool { return req.Header.Get("Accept") == "*/*" }).To(func(*restful.Request, *restful.Response) {}))
@@ -145,7 +145,7 @@ func TestWhatIsNotRemembered(t *testing.T) {
 	}
 }
 
-// TestNewServices: what was found among other services counts no more.
+// TestNewServices: answers from other services count no more.
 func TestNewServices(t *testing.T) {
 	r, of := &Router{}, services()
 	compare(t, r, of, request("GET", "/apis/new/v1/anything/x", "", ""))

@@ -23,11 +23,11 @@ import (
 // servingCertificate shows a provider of certificates to the generic server, which polls it.
 type servingCertificate struct {
 	get     func() (*tls.Certificate, error)
-	renewed func() <-chan struct{} // nil: nobody tells
+	renewed func() <-chan struct{} // nil: no notice of renewals
 	logger  *slog.Logger
 
 	mu        sync.Mutex
-	cert, key []byte // the last good pair
+	cert, key []byte // the last valid pair
 	listeners []dynamiccertificates.Listener
 }
 
@@ -70,8 +70,8 @@ func (s *servingCertificate) AddListener(l dynamiccertificates.Listener) {
 func (s *servingCertificate) RunOnce(context.Context) error { return nil }
 
 // Run implements dynamiccertificates.ControllerRunner: the generic server runs it, and stops it
-// when it ends. It tells the server, which otherwise asks every minute, that there is something
-// new. Client CAs are read again then, too.
+// when it ends. It notifies the server, which otherwise checks every minute, of a new certificate.
+// Client CAs are read again then, too.
 func (s *servingCertificate) Run(ctx context.Context, _ int) {
 	for {
 		var renewed <-chan struct{}
@@ -81,7 +81,7 @@ func (s *servingCertificate) Run(ctx context.Context, _ int) {
 		s.mu.Lock()
 		listeners := s.listeners
 		s.mu.Unlock()
-		for _, l := range listeners { // also at the start: something may have changed before
+		for _, l := range listeners { // also at the start: there may have been a change before
 			l.Enqueue()
 		}
 		select {
@@ -93,7 +93,7 @@ func (s *servingCertificate) Run(ctx context.Context, _ int) {
 }
 
 // CurrentCertKeyContent implements dynamiccertificates.CertKeyContentProvider. When the provider
-// fails, the last certificate goes on serving.
+// fails, the last certificate stays in use.
 func (s *servingCertificate) CurrentCertKeyContent() (cert, key []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,8 +142,8 @@ func (c *clientCA) load() error {
 // Name implements dynamiccertificates.CAContentProvider.
 func (c *clientCA) Name() string { return "client-ca" }
 
-// AddListener implements dynamiccertificates.Notifier. Nobody is told: the generic server asks for
-// the CAs whenever the serving certificate changes.
+// AddListener implements dynamiccertificates.Notifier. It notifies no listener: the generic server
+// reads the CAs whenever the serving certificate changes.
 func (c *clientCA) AddListener(dynamiccertificates.Listener) {}
 
 // CurrentCABundleContent implements dynamiccertificates.CAContentProvider.
@@ -156,7 +156,7 @@ func (c *clientCA) CurrentCABundleContent() []byte {
 	return c.bundle
 }
 
-// VerifyOptions implements dynamiccertificates.CAContentProvider. It is asked for each certificate
+// VerifyOptions implements dynamiccertificates.CAContentProvider. It is called for each certificate
 // that is verified: a CA that has come or gone counts at once.
 func (c *clientCA) VerifyOptions() (x509.VerifyOptions, bool) {
 	c.mu.Lock()

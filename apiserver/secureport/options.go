@@ -9,11 +9,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Options are how the API is served, as flags give them. They are those of kube-apiserver, with its
-// defaults.
+// Options configure the API's port, by flags. They are those of kube-apiserver, with its defaults.
 type Options struct {
 	HTTP2Streams int // of one connection; 0 means DefaultHTTP2Streams
-	// GoawayChance is the share of requests of HTTP/2 after which the client is asked to connect
+	// GoawayChance is the share of requests of HTTP/2 after which the client gets a GOAWAY to connect
 	// again, which spreads clients over servers behind a load balancer.
 	GoawayChance float64
 	// RequestTimeout bounds requests that are not watches or streams. MinRequestTimeout is how long
@@ -25,13 +24,13 @@ type Options struct {
 	// ShutdownDelay is how long a server that stops goes on to serve while it is not ready.
 	ShutdownDelay time.Duration
 	Profiling     bool // serve /debug/pprof
-	// Anonymous lets requests without credentials be those of system:anonymous, which RBAC judges.
-	// Without it they are refused, but for OpenPaths.
+	// Anonymous gives requests without credentials the user system:anonymous, which RBAC judges.
+	// Without it they are refused, except on OpenPaths.
 	Anonymous bool
 }
 
 // OpenPaths answer requests without credentials also with --anonymous-auth=false: load balancers
-// have none, nor has a machine that looks at the version before it joins. RBAC is asked about them
+// have none, nor has a machine that reads the version before it joins. RBAC decides about them
 // before any webhook.
 var OpenPaths = []string{"/healthz", "/livez", "/readyz", "/version"}
 
@@ -58,7 +57,7 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.SANs, "tls-san", nil, "further name or address by which clients call the API, such as a load balancer's, for its certificate; give it to all servers")
 }
 
-// Check returns what is wrong with the options.
+// Check returns the faults of the options.
 func (o *Options) Check() error {
 	switch {
 	case o.HTTP2Streams < 1 || o.HTTP2Streams > 1000:

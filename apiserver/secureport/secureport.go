@@ -34,14 +34,14 @@ import (
 type Config struct {
 	Listener net.Listener // without TLS
 	// Certificate gives the serving certificate, and ClientCA the PEM bundle of the authorities for
-	// client certificates. Renewed returns a channel that is closed when they give something new.
+	// client certificates. Renewed returns a channel that is closed when either of them changes.
 	Certificate func() (*tls.Certificate, error)
 	ClientCA    func() ([]byte, error)
 	// OwnProxyCA gives the authorities for the API servers' certificate that names its users in
-	// headers; nil: those of ClientCA.
+	// headers; nil uses ClientCA.
 	OwnProxyCA func() ([]byte, error)
-	// ProxyCA returns further authorities, in PEM, for certificates that name no user. Clients that
-	// ask the port which certificates it knows show them, too.
+	// ProxyCA returns further authorities, in PEM, for certificates that name no user. The port lists
+	// them among the acceptable CAs, too.
 	ProxyCA func() []byte
 	Renewed func() <-chan struct{}
 	// Handler returns the handler. It is called when the port opens.
@@ -63,7 +63,7 @@ type Config struct {
 const DefaultHTTP2Streams = 100
 
 const (
-	// headerTimeout and idleTimeout are those of kube-apiserver: a client's own idle time is 90 s.
+	// headerTimeout and idleTimeout are kube-apiserver's: a client's own idle time is 90 s.
 	headerTimeout = 32 * time.Second
 	idleTimeout   = 90 * time.Second
 	// streamBuffer is the room for the body of a request of HTTP/2. Nearly all objects are smaller.

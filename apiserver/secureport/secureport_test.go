@@ -25,7 +25,7 @@ import (
 func TestARevokedClientIsAStranger(t *testing.T) {
 	for what, c := range map[string]struct {
 		certificate bool
-		anonymous   bool // what a refused client is
+		anonymous   bool // a refused client is anonymous
 		proxy       bool // whether the connection is an authenticating proxy's
 		strangers   int
 	}{

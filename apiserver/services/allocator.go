@@ -17,36 +17,37 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// Backend is what an Allocator needs of the datastore.
+// Backend is the datastore of an Allocator.
 type Backend interface {
 	View(ctx context.Context, opts raftstore.ViewOptions) (raftstore.View, error)
 	Commit(ctx context.Context, txn raftstore.Txn) (raftstore.Result, error)
 }
 
-// Config is what an Allocator is made of.
+// Config has the dependencies and ranges of an Allocator.
 type Config struct {
 	Backend Backend
-	// CIDRs are the configured ranges of addresses: one, or one of each family. The first one's
-	// family is that of Services that do not say which they want.
+	// CIDRs are the configured ranges of addresses: one, or one of each family. The first one's family
+	// is that of Services without a family.
 	CIDRs []netip.Prefix
 	// FirstPort and LastPort bound the node ports, both included.
 	FirstPort, LastPort int32
 	// Services, Addresses and ServiceCIDRs are the objects of the resources of these names.
 	Services, Addresses, ServiceCIDRs *storage.Objects
-	// Validate checks the addresses and families of a Service that is none of type ExternalName.
-	// old is nil on create.
+	// Validate checks the addresses and families of a Service, unless its type is ExternalName. old is
+	// nil on create.
 	Validate func(s, old *corev1.Service) field.ErrorList
 }
 
-// Allocator allocates for Services. It keeps nothing but what it has read: any number of them, on
-// any number of servers, may allocate at once.
+// Allocator allocates for Services. It keeps nothing but values that it has read: any number of
+// them, on any number of servers, may allocate at once.
 type Allocator struct {
 	cfg      Config
 	families []corev1.IPFamily     // configured, the default one first
 	reserved map[netip.Addr]string // addresses that only one Service may have, as namespace/name
 	ports    allocator.Range[int32]
 	cidrs    cidrReader
-	// newest is a revision at which something was found taken that this server had not seen.
+	// newest is the revision of the newest conflict: a value was taken at it, and this server had not
+	// seen that.
 	newest atomic.Uint64
 }
 
@@ -95,8 +96,8 @@ func (a *Allocator) Attach(k *resource.Kind[corev1.Service]) {
 	}
 }
 
-// create gives a new Service what it lacks. Nothing is taken before it is written, so that a dry
-// run needs no care.
+// create gives a new Service the values that it lacks. Nothing is taken before it is written, so
+// that a dry run needs no care.
 func (a *Allocator) create(ctx context.Context, s *corev1.Service) error {
 	normalizeClusterIPs(s, nil)
 	if err := a.initFamilies(s, nil); err != nil {
@@ -110,7 +111,8 @@ func (a *Allocator) create(ctx context.Context, s *corev1.Service) error {
 	})
 }
 
-// update gives a Service what its change needs, and keeps what the client has left out.
+// update gives a Service the values that its change needs, and keeps those that the client has
+// left out.
 func (a *Allocator) update(ctx context.Context, s, old *corev1.Service) error {
 	keepAllocated(&s.Spec, &old.Spec)
 	normalizeClusterIPs(s, old)
@@ -125,7 +127,7 @@ func (a *Allocator) update(ctx context.Context, s, old *corev1.Service) error {
 	})
 }
 
-// view returns a view that shows whatever this Allocator was told is taken.
+// view returns a view that shows all that this Allocator has learned is taken.
 func (a *Allocator) view(ctx context.Context) (raftstore.View, error) {
 	atLeast := a.newest.Load()
 	view, err := a.cfg.Backend.View(ctx, raftstore.ViewOptions{Stale: true})
@@ -145,7 +147,7 @@ func (a *Allocator) learn(revision uint64) {
 	}
 }
 
-// freeAddress tells whether nobody has an address.
+// freeAddress reports whether an address is free.
 func (a *Allocator) freeAddress(view raftstore.View, address netip.Addr) bool {
 	if _, reserved := view.Get(addressKey(address)); reserved {
 		return false

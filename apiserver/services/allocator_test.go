@@ -39,7 +39,7 @@ func local(s *corev1.Service) {
 
 func unselected(s *corev1.Service) { s.Spec.Selector = nil }
 
-// nodePorts are those of a Service, in the order of its ports.
+// nodePorts returns the node ports of a Service, in the order of its ports.
 func nodePorts(s *corev1.Service) []int32 {
 	var out []int32
 	for _, p := range s.Spec.Ports {
@@ -134,7 +134,7 @@ func TestCreate(t *testing.T) {
 func TestDualStack(t *testing.T) {
 	s := alone(t, dualStack)
 	ctx := t.Context()
-	for i, c := range []struct { // first those that ask for an address
+	for i, c := range []struct { // first those that request an address
 		name     string
 		with     []func(*corev1.Service)
 		families []corev1.IPFamily
@@ -256,7 +256,7 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// What a Service had is free when it is gone, whichever way it goes.
+// The values of a Service are free when it is gone, with every way of deletion.
 func TestDeleteFrees(t *testing.T) {
 	s := alone(t)
 	ctx := t.Context()
@@ -284,7 +284,7 @@ func TestDeleteFrees(t *testing.T) {
 	}
 }
 
-// The addresses of the API and of cluster DNS are nobody else's.
+// The addresses of the API and of cluster DNS are reserved.
 func TestReservedAddresses(t *testing.T) {
 	s := alone(t)
 	ctx := t.Context()
@@ -362,7 +362,7 @@ func (s *server) writeCIDR(t *testing.T, o *networkingv1.ServiceCIDR) {
 	}
 }
 
-// overtaken is a backend at which somebody else's write comes in between.
+// overtaken is a backend at which another write comes in between.
 type overtaken struct {
 	storage.Backend
 	by func() // before the next write of a Service
@@ -412,7 +412,7 @@ func TestNoAddressFromAServiceCIDRThatGoes(t *testing.T) {
 }
 
 // A value that another server takes in the last moment is replaced, unless the client wants it, and
-// admission is not asked again: it has charged quotas.
+// admission does not run again: it has charged quotas.
 func TestOvertaken(t *testing.T) {
 	for name, change := range map[string]func(*corev1.Service){
 		"chosen": func(*corev1.Service) {}, "address": at("10.43.0.7"), "port": ports(port("", 80, "", 30007)),
@@ -422,7 +422,7 @@ func TestOvertaken(t *testing.T) {
 				store := raftstore.NewInMemory(raftstore.Options{})
 				t.Cleanup(func() { _ = store.Close() })
 				backend := &overtaken{Backend: store}
-				// Half of what there is to choose from is taken in between.
+				// Half of the free values are taken in between.
 				s, other := newServer(t, backend, few), newServer(t, store, few)
 				if by == "update" {
 					if _, err := s.create(t.Context(), service("s", typed(corev1.ServiceTypeExternalName))); err != nil {

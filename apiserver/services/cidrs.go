@@ -21,12 +21,12 @@ const DefaultCIDR = "kubernetes"
 type serviceCIDR struct {
 	key      string
 	revision uint64 // of its newest change; 0 while it does not exist
-	// ready tells that addresses may be given from it.
+	// addresses may be given from it.
 	ready  bool
 	ranges []allocator.Range[netip.Addr]
 }
 
-// contains tells whether an address may come from the ServiceCIDR.
+// contains reports whether an address may come from the ServiceCIDR.
 func (c *serviceCIDR) contains(a netip.Addr) bool {
 	for _, r := range c.ranges {
 		if r.Contains(a) {
@@ -42,7 +42,8 @@ func (c *serviceCIDR) unchanged() raftstore.Precondition {
 	return raftstore.Precondition{Key: c.key, ModRevision: c.revision}
 }
 
-// cidrReader reads ServiceCIDRs, and remembers them: they change rarely, and each allocation asks.
+// cidrReader reads ServiceCIDRs, and caches them: they change rarely, and each allocation
+// reads them.
 type cidrReader struct {
 	objects  *storage.Objects
 	defaults []netip.Prefix // the configured ranges

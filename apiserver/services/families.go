@@ -11,7 +11,7 @@ import (
 )
 
 // normalizeClusterIPs keeps clusterIP and clusterIPs in step for clients that know only one of
-// them. old is nil on create. What cannot be told is left to validation.
+// them. old is nil on create. An ambiguous change is left to validation.
 func normalizeClusterIPs(s, old *corev1.Service) {
 	spec := &s.Spec
 	if old == nil {
@@ -35,8 +35,8 @@ func normalizeClusterIPs(s, old *corev1.Service) {
 	}
 }
 
-// keepAllocated gives an update what was allocated for the stored Service and the update leaves
-// out, so that clients that replace an object need not know what the server has added.
+// keepAllocated gives an update the stored Service's allocated values that it leaves out, so that
+// clients that replace an object need not know the server's additions.
 func keepAllocated(spec, old *corev1.ServiceSpec) {
 	if spec.Type != corev1.ServiceTypeExternalName && old.Type != corev1.ServiceTypeExternalName {
 		if spec.ClusterIP == "" {
@@ -70,8 +70,8 @@ func keepNodePorts(spec, old *corev1.ServiceSpec) {
 	}
 }
 
-// initFamilies fills in the IP families of a Service, and whether it wants one or two, by what the
-// client says, what the Service had and what the cluster has. old is nil on create.
+// initFamilies fills in the IP families of a Service, and whether it has one or two, by the
+// client's values, the stored Service and the families of the cluster. old is nil on create.
 func (a *Allocator) initFamilies(s, old *corev1.Service) error {
 	if s.Spec.Type == corev1.ServiceTypeExternalName || old != nil && keepsPreferredFamilies(s, old) {
 		return nil
@@ -103,14 +103,14 @@ func defaultPolicy(s, old *corev1.Service) corev1.IPFamilyPolicy {
 	return corev1.IPFamilyPolicySingleStack
 }
 
-// withoutEndpoints tells a headless Service without selector: whoever makes its endpoints decides
-// of which family they are.
+// withoutEndpoints reports whether a Service is headless without selector: the author of its
+// endpoints decides their family.
 func withoutEndpoints(s *corev1.Service) bool {
 	return s.Spec.ClusterIP == corev1.ClusterIPNone && len(s.Spec.Selector) == 0
 }
 
-// inferFamilies drops what an update to one family leaves over, and names the families of addresses
-// that the client gives.
+// inferFamilies drops values that an update to one family leaves over, and sets the families of the
+// client's addresses.
 func (a *Allocator) inferFamilies(s, old *corev1.Service) field.ErrorList {
 	var errs field.ErrorList
 	spec, at := &s.Spec, field.NewPath("spec")
@@ -120,7 +120,7 @@ func (a *Allocator) inferFamilies(s, old *corev1.Service) field.ErrorList {
 	single := *spec.IPFamilyPolicy == corev1.IPFamilyPolicySingleStack
 	switch {
 	case old == nil:
-	case single: // the policy alone says enough
+	case single: // the policy alone is enough
 		if slices.Equal(spec.ClusterIPs, old.Spec.ClusterIPs) && len(spec.ClusterIPs) > 1 {
 			spec.ClusterIPs = spec.ClusterIPs[:1:1]
 		}
@@ -192,9 +192,9 @@ func otherFamily(f corev1.IPFamily) corev1.IPFamily {
 	return corev1.IPv4Protocol
 }
 
-// keepsPreferredFamilies tells an update that leaves type, addresses and families of a Service that
-// prefers two families as they are: it gets no second family only because the cluster has one now,
-// and loses none because the cluster has lost it.
+// keepsPreferredFamilies reports whether an update leaves type, addresses and families of a Service
+// that prefers two families as they are. Such an update gets no second family only because the
+// cluster has one now, and loses none because the cluster has lost it.
 func keepsPreferredFamilies(s, old *corev1.Service) bool {
 	spec, was := &s.Spec, &old.Spec
 	return ptr.Deref(spec.IPFamilyPolicy, "") == corev1.IPFamilyPolicyPreferDualStack &&

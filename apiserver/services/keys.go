@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Where the reservations lie. Their value is the owner.
+// The prefixes of the reservations. Their value is the owner.
 const (
 	addressPrefix = "/barque/allocations/clusterips/"
 	portPrefix    = "/barque/allocations/nodeports/"
@@ -27,7 +27,7 @@ type holdings struct {
 	ports     map[int32]bool
 }
 
-// holdingsOf lists what belongs to a Service; nil has nothing.
+// holdingsOf lists the allocated values of a Service; nil has none.
 func holdingsOf(s *corev1.Service) holdings {
 	h := holdings{map[netip.Addr]bool{}, map[int32]bool{}}
 	if s == nil {

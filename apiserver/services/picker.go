@@ -20,14 +20,14 @@ type picker struct {
 	view    raftstore.View
 	cidrs   []*serviceCIDR
 	service *corev1.Service
-	// choices are those of the request, which remembers them for a second try.
+	// choices are those of the request, which keeps them for a second try.
 	choices *choices
-	// ports are those of this Service, old and new.
+	// ports are the node ports of this Service, old and new.
 	ports map[int32]bool
 }
 
-// pick has fill choose for s as of what this server has. If that refuses, it may be for something
-// that another server has freed since, so fill is asked again as of the newest state.
+// pick has fill choose for s by this server's state. A refusal may be about a value that another
+// server has freed since, so fill is called again with the newest state.
 func (a *Allocator) pick(ctx context.Context, s *corev1.Service, fill func(*picker) error) error {
 	view, err := a.view(ctx)
 	if err != nil {
@@ -48,7 +48,7 @@ func (a *Allocator) pick(ctx context.Context, s *corev1.Service, fill func(*pick
 	return fill(p)
 }
 
-// newPicker also forgets what an earlier try of the same request had chosen.
+// newPicker also drops the choices of an earlier try of the same request.
 func (a *Allocator) newPicker(ctx context.Context, s *corev1.Service, view raftstore.View) (*picker, error) {
 	cidrs, err := a.cidrs.in(ctx, view)
 	if err != nil {
@@ -105,7 +105,7 @@ func (p *picker) address(family corev1.IPFamily, wanted string) (string, error) 
 	return wanted, nil
 }
 
-// mayHave tells why the Service may not get an address that its client asks for.
+// mayHave returns the reason why the Service may not get an address that its client requests.
 func (p *picker) mayHave(a netip.Addr) error {
 	switch {
 	case readyFor(p.cidrs, a) == nil:
@@ -126,7 +126,7 @@ func (p *picker) chooseAddress(family corev1.IPFamily) (netip.Addr, error) {
 		}
 		for _, r := range c.ranges {
 			if familyOf(r.First()) != family {
-				continue // without a look at each of its addresses
+				continue // without a check of each of its addresses
 			}
 			a, ok := r.Choose(func(a netip.Addr) bool {
 				return p.a.reserved[a] == "" && p.a.freeAddress(p.view, a)
@@ -140,8 +140,8 @@ func (p *picker) chooseAddress(family corev1.IPFamily) (netip.Addr, error) {
 	return netip.Addr{}, errFull
 }
 
-// updateAddresses completes the addresses of a Service that had others. What it no longer has is
-// freed by the write.
+// updateAddresses completes the addresses of a Service that had others. The write frees those that
+// it no longer has.
 func (p *picker) updateAddresses(old *corev1.Service) error {
 	spec := &p.service.Spec
 	switch {
@@ -169,7 +169,7 @@ func (p *picker) updateAddresses(old *corev1.Service) error {
 	return nil
 }
 
-// allocatesPorts tells whether ports without a node port get one.
+// allocatesPorts reports whether ports without a node port get one.
 func allocatesPorts(spec *corev1.ServiceSpec) bool {
 	return spec.Type == corev1.ServiceTypeNodePort ||
 		spec.Type == corev1.ServiceTypeLoadBalancer && ptr.Deref(spec.AllocateLoadBalancerNodePorts, true)
@@ -241,7 +241,7 @@ func (p *picker) updatePorts(old *corev1.Service) error {
 	return p.healthCheckPort()
 }
 
-// wantPorts checks what the client asks for, before anything is chosen.
+// wantPorts checks the client's values, before anything is chosen.
 func (p *picker) wantPorts() error {
 	for i, port := range p.service.Spec.Ports {
 		if port.NodePort == 0 || p.ports[port.NodePort] {
@@ -275,7 +275,7 @@ func (p *picker) choosePort() (int32, error) {
 	return port, nil
 }
 
-// healthCheckPort completes the port at which load balancers ask whether a node has endpoints.
+// healthCheckPort completes the port at which load balancers check whether a node has endpoints.
 func (p *picker) healthCheckPort() error {
 	spec := &p.service.Spec
 	if !needsHealthCheck(spec) {

@@ -82,8 +82,8 @@ func (r *repairing) old(t *testing.T, s *corev1.Service) {
 	r.commit(t, ops...)
 }
 
-// A cluster whose Services were made by an older version gets its IPAddress objects, and nobody
-// gets an address twice before or after.
+// A cluster whose Services were made by an older version gets its IPAddress objects, and no address
+// is given twice before or after.
 func TestMigration(t *testing.T) {
 	r := newRepairing(t, dualStack)
 	r.old(t, service("web", typed(corev1.ServiceTypeNodePort), at("10.43.0.5"), ports(port("", 80, "", 30003))))
@@ -97,7 +97,7 @@ func TestMigration(t *testing.T) {
 			}
 		}
 		if when == "before" {
-			// What goes before the repair leaves nothing.
+			// A Service that is deleted before the repair leaves nothing.
 			if err := r.delete(t.Context(), "gone"); err != nil {
 				t.Fatal(err)
 			}
@@ -151,7 +151,7 @@ func TestRepair(t *testing.T) {
 		ip("10.43.0.7", managed), // another parent
 		ip("10.43.0.8", func(o *networkingv1.IPAddress) { o.Spec.ParentRef.Name, o.Labels = "d", nil }),
 		ip("10.43.0.9", managed), // an orphan
-		ip("10.43.0.10", func(o *networkingv1.IPAddress) { o.Labels = nil }), // somebody else's
+		ip("10.43.0.10", func(o *networkingv1.IPAddress) { o.Labels = nil }), // another owner's
 		reservation(addressKey(mustAddress(t, "10.43.0.11")), "ns/dead/1"),
 		reservation(portKey(30005), "ns/dead/1"),
 	)
@@ -188,7 +188,7 @@ func mustAddress(t *testing.T, text string) netip.Addr {
 	return a
 }
 
-// What a person has to decide is told, and left as it is.
+// A conflict that a person has to decide is reported, and left as it is.
 func TestRepairTellsOfConflicts(t *testing.T) {
 	r := newRepairing(t)
 	r.old(t, service("a", typed(corev1.ServiceTypeNodePort), at("10.43.0.5"), ports(port("", 80, "", 30003))))

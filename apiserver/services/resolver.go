@@ -9,8 +9,9 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 )
 
-// Resolver tells where the server itself reaches a Service: at one of its ready endpoints. A server
-// needs no Service network for that, only the way to pods that every node has.
+// Resolver finds the address by which the server itself reaches a Service: one of its ready
+// endpoints. A server needs no Service network for that, only the route to pods that every
+// node has.
 type Resolver struct {
 	api      *url.URL
 	services corelisters.ServiceLister
@@ -26,7 +27,7 @@ func NewResolver(factory informers.SharedInformerFactory, api *url.URL) (*Resolv
 	return &Resolver{api: api, services: factory.Core().V1().Services().Lister(), slices: slices}, nil
 }
 
-// ResolveEndpoint implements webhook.ServiceResolver and that of the aggregator.
+// ResolveEndpoint implements webhook.ServiceResolver and the aggregator's resolver.
 func (r *Resolver) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
 	if namespace == "default" && name == "kubernetes" && port == 443 {
 		return r.api, nil

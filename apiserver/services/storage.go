@@ -32,7 +32,7 @@ func withChoices(ctx context.Context) context.Context {
 	return context.WithValue(ctx, choicesKey{}, &choices{})
 }
 
-// serviceStorage is the storage of Services. Each request that may allocate remembers its choices.
+// serviceStorage is the storage of Services. Each request that may allocate keeps its choices.
 type serviceStorage struct {
 	*resource.Storage
 }

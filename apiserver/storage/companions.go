@@ -13,16 +13,15 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// Companions adds to each write of an object what must take effect with it, in the same
-// transaction: neither exists without the other, whatever crashes and whichever answer is lost.
-// It is asked for every write, by whichever way it comes: also for the delete that ends an update,
-// and for those of a namespace's end.
+// Companions adds to each write of an object operations in the same transaction: neither exists
+// without the other, after any crash or lost answer. Every write has them: also the delete that
+// ends an update, and those of a namespace's end.
 type Companions interface {
-	// Of returns what accompanies the change from old to obj. old is what is stored, with its
+	// Of returns the companions of the change from old to obj. old is the stored object, with its
 	// resourceVersion, nil for a creation; obj is nil for a deletion.
 	Of(ctx context.Context, old, obj runtime.Object) (Companion, error)
-	// Refused is told of a precondition of Of that did not hold for a creation or an update. It may
-	// change obj. Then Of is asked again, and obj is written as it is now, unless Refused fails.
+	// Refused handles a precondition of Of that did not hold for a creation or an update. It may
+	// change obj. Then Of is called again, and obj is written as it is now, unless Refused fails.
 	Refused(ctx context.Context, old, obj runtime.Object, conflict *raftstore.ConflictError) error
 }
 
@@ -32,10 +31,10 @@ type Companion struct {
 	Ops     []raftstore.Op
 }
 
-// companionsOf returns what accompanies the write of obj over a state, nil for a deletion, and the
+// companionsOf returns the companions of the write of obj over a state, nil for a deletion, and the
 // stored object, which is decoded anew: callers of an update may have changed the state's.
 func (s *Store) companionsOf(ctx context.Context, key string, was *state, obj runtime.Object) (runtime.Object, Companion, error) {
-	// An object that cannot be read is deleted unread. What accompanied it is left.
+	// An object that cannot be read is deleted unread. Its companions are left.
 	if s.companions == nil || obj == nil && was.obj == nil {
 		return nil, Companion{}, nil
 	}
@@ -64,8 +63,8 @@ type Objects struct {
 	prefix string
 }
 
-// Objects returns the Objects of a resource, of the type of an example. prefix is that of its keys
-// where it is not the resource's own.
+// Objects returns the Objects of a resource, of the type of an example. prefix is the prefix of its
+// keys where it is not the resource's own.
 func (o *RESTOptions) Objects(resource schema.GroupResource, example runtime.Object, prefix string) (*Objects, error) {
 	config, err := o.factory.NewConfig(resource, example)
 	if err != nil {
@@ -85,10 +84,10 @@ func (o *RESTOptions) Objects(resource schema.GroupResource, example runtime.Obj
 	return &Objects{store: store, prefix: path.Join(store.pathPrefix, prefix) + "/"}, nil
 }
 
-// Prefix is what the keys of all objects begin with.
+// Prefix is the prefix of the keys of all objects.
 func (o *Objects) Prefix() string { return o.prefix }
 
-// Key is where an object lies. In a namespace its name is namespace/name.
+// Key is the key of an object. In a namespace its name is namespace/name.
 func (o *Objects) Key(name string) string { return o.prefix + name }
 
 // Name is the name of the object at a key.

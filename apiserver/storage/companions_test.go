@@ -56,7 +56,7 @@ func (seats) Refused(_ context.Context, _, obj runtime.Object, conflict *raftsto
 	return nil
 }
 
-// occupied are the seats in the store, and who has them.
+// occupied are the seats in the store, with their owners.
 func occupied(t *testing.T, e *env) map[string]string {
 	t.Helper()
 	view, err := e.backend.View(t.Context(), raftstore.ViewOptions{})

@@ -18,7 +18,7 @@ import (
 // gates are feature gates.
 type gates map[featuregate.Feature]bool
 
-// conformance is one test of the API machinery's suite for storages. Its name is the suite's; one
+// conformance is a test of the API machinery's suite for storages. Its name is the suite's; a test
 // that is run in several ways has a variant, too.
 type conformance struct {
 	name    string
@@ -30,8 +30,8 @@ type conformance struct {
 	// alone is set for tests that change feature gates themselves, and for those that are in a
 	// hurry.
 	alone bool
-	// inMemory is set for a test that bounds the time of its writes, which are none of its
-	// business: a disk may be slow.
+	// inMemory is set for a test that bounds the time of its writes, although it does not test them: a
+	// disk may be slow.
 	inMemory bool
 }
 
@@ -40,7 +40,7 @@ func simple(name string, run func(context.Context, *testing.T, storage.Interface
 	return conformance{name: name, run: func(t *testing.T, e *env) { run(e.ctx, t, e.store) }}
 }
 
-// corrupting is a test in which what is stored cannot be read.
+// corrupting is a test in which stored values cannot be read.
 func corrupting(name string, run func(context.Context, *testing.T, storagetesting.InterfaceWithPrefixTransformer)) conformance {
 	return conformance{name: name, run: func(t *testing.T, e *env) { run(e.ctx, t, newStartingOver(t, e)) }}
 }
@@ -222,7 +222,7 @@ func corruptTests() []conformance {
 	}
 }
 
-// failingTransformer fails to read while it is told to.
+// failingTransformer fails to read on demand.
 type failingTransformer struct {
 	value.Transformer
 	fail atomic.Bool
@@ -235,7 +235,7 @@ func (f *failingTransformer) TransformFromStorage(ctx context.Context, data []by
 	return f.Transformer.TransformFromStorage(ctx, data, dataCtx)
 }
 
-// failingCodec fails to decode while it is told to.
+// failingCodec fails to decode on demand.
 type failingCodec struct {
 	runtime.Codec
 	fail atomic.Bool

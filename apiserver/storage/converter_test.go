@@ -17,7 +17,7 @@ import (
 type converting struct {
 	runtime.Codec
 	down    atomic.Bool // the webhook
-	garbage atomic.Bool // is what is written
+	garbage atomic.Bool // garbage is written in place of the object
 }
 
 func (c *converting) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 )
 
-// corruptError says that a stored object cannot be read: its value does not transform, or what
-// comes out does not decode. Only an object that is corrupt in this sense may be deleted unread.
+// corruptError is returned if a stored object cannot be read: its value does not transform, or the
+// result does not decode. Only an object that is corrupt in this sense may be deleted unread.
 type corruptError struct {
 	what     string
 	revision uint64 // 0 when it is not known
@@ -46,7 +46,7 @@ func (t corruptNaming) TransformFromStorage(ctx context.Context, data []byte, da
 
 // isCustomObject reports whether data is a custom resource's object as it was stored. If its codec
 // fails nevertheless, the conversion between versions has failed, as by a webhook that is down: the
-// codec's error does not say so, and the object is whole.
+// codec's error does not show that, and the object is whole.
 func isCustomObject(data []byte) bool {
 	obj, _, err := unstructured.UnstructuredJSONScheme.Decode(data, nil, nil)
 	if err != nil {
@@ -56,8 +56,8 @@ func isCustomObject(data []byte) bool {
 	return ok && custom.GetName() != ""
 }
 
-// corruptOr returns the error by which the registries know a corrupt object if err says that it is
-// one, and otherwise the other error.
+// corruptOr returns the error by which the registries know a corrupt object if err is a
+// corruptError, and otherwise the other error.
 func corruptOr(key string, err, otherwise error) error {
 	var corrupt *corruptError
 	if errors.As(err, &corrupt) {
@@ -66,7 +66,7 @@ func corruptOr(key string, err, otherwise error) error {
 	return otherwise
 }
 
-// corruptDeletedError says that a deletion was seen of an object whose last state cannot be shown.
+// corruptDeletedError is the error of a watch of a deletion whose last object cannot be read.
 type corruptDeletedError struct{ err error }
 
 func (e *corruptDeletedError) Error() string {
@@ -80,15 +80,15 @@ const maxListErrors = 100
 
 var errTooManyCorrupt = errors.New("too many errors, the list is truncated")
 
-// listErrors gathers what went wrong with single items of a list. It goes on after corrupt
-// objects, so that one answer names them all, and stops at anything else.
+// listErrors gathers the errors of single items of a list. It goes on after corrupt objects, so
+// that one answer names them all, and stops at any other error.
 type listErrors struct {
 	aggregate bool
 	corrupt   []*storage.StorageError
 	abort     error
 }
 
-// add takes an item's error and says whether the list goes on.
+// add takes an item's error and reports whether the list goes on.
 func (l *listErrors) add(key string, err error) bool {
 	var corrupt *corruptError
 	if !l.aggregate || !errors.As(err, &corrupt) {
@@ -103,7 +103,7 @@ func (l *listErrors) add(key string, err error) bool {
 	return true
 }
 
-// asAPIError returns nil when nothing went wrong.
+// asAPIError returns nil without errors.
 func (l *listErrors) asAPIError(resource schema.GroupResource) error {
 	if len(l.corrupt) == 0 {
 		return l.abort

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// transformError says that a stored value could not be transformed back.
+// transformError is the error of a stored value that could not be transformed back.
 type transformError struct{ err error }
 
 func (e *transformError) Error() string { return e.err.Error() }
@@ -27,7 +27,7 @@ func transformFailed(err error) error {
 	return storage.NewInternalError(err)
 }
 
-// transform makes of a stored value what the codec decodes. It fails with a transformError.
+// transform turns a stored value into the codec's input. It fails with a transformError.
 func (s *Store) transform(ctx context.Context, key string, value []byte) ([]byte, error) {
 	data, _, err := s.transformer.TransformFromStorage(ctx, value, keyContext(key))
 	if err != nil {
@@ -40,8 +40,8 @@ func storedItem(item *raftstore.Item) objectcache.Stored {
 	return objectcache.Stored{Key: item.Key, Value: item.Value, Revision: item.ModRevision}
 }
 
-// shared returns a stored object that all who read it share. It is decoded for the first of them.
-// So the request of one must not be the end of the decoding.
+// shared returns a stored object that all its readers share. It is decoded for the first of them.
+// So the end of that request must not end the decoding.
 func (s *Store) shared(ctx context.Context, of objectcache.Stored) (*objectcache.Object, error) {
 	if s.marked(of) {
 		o := s.unread.shared(s.objects, of)
@@ -64,7 +64,7 @@ func (s *Store) decodeStored(ctx context.Context, of objectcache.Stored) (runtim
 	return s.decode(ctx, of.Key, data, of.Revision, nil)
 }
 
-// peek returns a stored object that was decoded for somebody else, nil if there is none.
+// peek returns a stored object that was decoded for another reader, nil if there is none.
 func (s *Store) peek(of objectcache.Stored) *objectcache.Object {
 	if s.objects == nil {
 		return nil

@@ -1,14 +1,14 @@
 // Package storage keeps Kubernetes API objects in Barque's datastore. It is the k8s.io/apiserver
 // storage.Interface over the contract of package raftstore, and the RESTOptionsGetter that puts it
 // under every registry. There is no watch cache over it: the store is in this process, and keeps
-// the history that watches need. What is read often is kept decoded, in an objectcache.
+// the history that watches need. Objects that are read often are kept decoded, in an objectcache.
 //
-// It owns the mapping of objects to keys and values: where a resource's keys lie, how an object
-// is encoded (and encrypted, when a transformer is given), how revisions become resourceVersions,
-// and how the store's errors become API errors that a client can tell apart.
+// It owns the mapping of objects to keys and values: where a resource's keys lie, how an object is
+// encoded (and encrypted, when a transformer is given), how revisions become resourceVersions, and
+// how the store's errors become API errors that a client can distinguish.
 //
-// What always holds:
-//   - every write is guarded by the revision of what it was computed from; nothing is overwritten
+// Invariants:
+//   - every write is guarded by the revision that it was computed from; nothing is overwritten
 //     unseen, and an update that changes nothing writes nothing;
 //   - a read without a resourceVersion is linearizable, and one of any state (resourceVersion 0) is
 //     no older than the newest state was when the server started;

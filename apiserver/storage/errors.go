@@ -12,7 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// Causes in the details of an API error by which a client tells the store's refusals apart.
+// Causes in the details of an API error that distinguish the store's refusals.
 const (
 	// CauseStoreUnavailable: the request was certainly not executed. Repeating it is safe.
 	CauseStoreUnavailable metav1.CauseType = "StoreUnavailable"
@@ -38,12 +38,12 @@ const Unreadable = "the datastore cannot be read at the moment"
 // StatusReasonInsufficientStorage is the reason of an answer with the code 507.
 const StatusReasonInsufficientStorage metav1.StatusReason = "InsufficientStorage"
 
-// retryAfterSeconds is what a client is told when there is no leader at the moment: elections take
-// a fraction of a second. Clients repeat such a request by themselves, and say nothing to their
-// users meanwhile, so when there has been no leader for long none is told that.
+// retryAfterSeconds is the Retry-After of an answer when there is no leader at the moment:
+// elections take a fraction of a second. Clients repeat such a request by themselves, and show
+// nothing to their users meanwhile, so the answer has none when there has been no leader for long.
 const retryAfterSeconds = 1
 
-// statusError is an API error that keeps what it stands for.
+// statusError is an API error that keeps its cause.
 type statusError struct {
 	apierrors.StatusError
 	cause error
@@ -82,8 +82,8 @@ func unavailable(err error, message string) error {
 	return answer
 }
 
-// ReadError maps an error of a Backend's View or Watch to what a client is told. A read has no
-// outcome that could be lost. What it has mapped before stays as it is.
+// ReadError maps an error of a Backend's View or Watch to an API error. A read has no outcome that
+// could be lost. An error that is already mapped stays as it is.
 func ReadError(err error) error {
 	if mapped, ok := errors.AsType[*statusError](err); ok {
 		return mapped
@@ -107,9 +107,9 @@ func unreadable(err error) error {
 // seeStatus ends messages about a store that cannot serve.
 const seeStatus = "; see 'barque cluster status'"
 
-// WriteError maps an error of a Backend's Commit that is not a conflict to what a client is told.
-// The answer to a write whose outcome is unknown has no Retry-After: clients repeat requests that
-// have one by themselves.
+// WriteError maps an error of a Backend's Commit that is not a conflict to an API error. The
+// answer to a write whose outcome is unknown has no Retry-After: clients repeat requests that have
+// one by themselves.
 func WriteError(err error) error {
 	switch {
 	case errors.Is(err, raftstore.ErrFenced):
@@ -119,7 +119,7 @@ func WriteError(err error) error {
 		status := apierrors.NewRequestEntityTooLargeError("the object is too large to be stored: " + err.Error())
 		return &statusError{StatusError: *status, cause: err}
 	case errors.Is(err, raftstore.ErrNoSpace):
-		// No Retry-After: to repeat it helps nobody before somebody has deleted something.
+		// No Retry-After: a repetition fails until objects have been deleted.
 		return newStatusError(err, http.StatusInsufficientStorage, StatusReasonInsufficientStorage, CauseStoreFull,
 			"the write was refused: "+err.Error()+" (--store-memory-limit)", 0)
 	case errors.Is(err, raftstore.ErrDiskFull):
@@ -154,8 +154,8 @@ const (
 		"as it is now: objects that changed since the first chunk may then be missing or appear twice."
 )
 
-// expired is the answer to a request for a revision that has left history. It tells both, in the
-// words of Kubernetes: people search for them, and find out by how much a client is late.
+// expired is the answer to a request for a revision that has left history. It has both revisions,
+// in the text of Kubernetes: people search for it, and see how far behind a client is.
 func expired(message string, cause error) *apierrors.StatusError {
 	var compacted *raftstore.CompactedError
 	if errors.As(cause, &compacted) {
@@ -171,7 +171,7 @@ func expiredList(cause error, continueKey, keyPrefix string) error {
 		return expired(messageListExpired, cause)
 	}
 	status := apierrors.NewResourceExpired(messageContinueExpired)
-	// A negative revision in a token stands for "whatever is newest".
+	// A negative revision in a token stands for the newest one.
 	token, err := storage.EncodeContinue(continueKey, keyPrefix, -1)
 	if err == nil {
 		status.ErrStatus.ListMeta.Continue = token

@@ -20,7 +20,7 @@ import (
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
 )
 
-// brokenBackend fails as it is told to.
+// brokenBackend fails on demand.
 type brokenBackend struct {
 	Backend
 	view, commit, watch error
@@ -47,7 +47,7 @@ func (b *brokenBackend) Watch(opts raftstore.WatchOptions) (raftstore.Watcher, e
 	return b.Backend.Watch(opts)
 }
 
-// answer returns what a client gets for an error that went through a registry's handler.
+// answer returns a client's answer for an error that went through a registry's handler.
 func answer(t *testing.T, err error) (*http.Response, *metav1.Status) {
 	t.Helper()
 	_, codecs := newExampleScheme()
@@ -78,14 +78,13 @@ func TestWriteErrors(t *testing.T) {
 		{"no leader for long", leaderless(), 503, metav1.StatusReasonServiceUnavailable, CauseNoLeader, ""},
 		{"no leader for long, deadline", fmt.Errorf("%w (%w)", leaderless(), context.DeadlineExceeded), 503, metav1.StatusReasonServiceUnavailable, CauseNoLeader, ""},
 		{"no leader, and it was proposed", fmt.Errorf("%w; then: %v", raftstore.ErrUnknownOutcome, leaderless()), 504, metav1.StatusReasonTimeout, CauseOutcomeUnknown, ""},
-		// A client that is told when to come back repeats the write by itself. It must not.
+		// A client with a Retry-After repeats the write by itself. It must not.
 		{"outcome unknown", raftstore.ErrUnknownOutcome, 504, metav1.StatusReasonTimeout, CauseOutcomeUnknown, ""},
 		{"deadline", context.DeadlineExceeded, 504, metav1.StatusReasonTimeout, CauseOutcomeUnknown, ""},
 		{"deadline before it was proposed", fmt.Errorf("%w: %w", raftstore.ErrUnavailable, context.DeadlineExceeded), 503, metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable, "1"},
 		{"fenced", raftstore.ErrFenced, 409, metav1.StatusReasonConflict, CauseLeaderTermOver, ""},
 		{"too large", raftstore.ErrTooLarge, 413, metav1.StatusReasonRequestEntityTooLarge, "", ""},
-		// Nor must it come back by itself when the store is full: somebody has to delete something
-		// first.
+		// Nor must it come back by itself when the store is full: a user has to delete objects first.
 		{"full disk", raftstore.ErrDiskFull, 507, StatusReasonInsufficientStorage, CauseDiskFull, ""},
 		{"full", &raftstore.NoSpaceError{Size: 9, Needed: 2, Limit: 10}, 507, StatusReasonInsufficientStorage, CauseStoreFull, ""},
 		{"anything else", errors.New("disk on fire"), 500, metav1.StatusReasonInternalError, "", ""},

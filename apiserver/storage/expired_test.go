@@ -16,10 +16,10 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// TestContinueTokensExpireInAQuietStore lists the first page and lets time pass in which nobody
-// writes. The token must expire, within the ten minutes that upstream's conformance suite waits for
-// it, and not before five. The error brings a token with which the list goes on behind the first
-// page, at a newer revision.
+// TestContinueTokensExpireInAQuietStore lists the first page and lets time pass without writes. The
+// token must expire, within the ten minutes that upstream's conformance suite waits for it, and not
+// before five. The error brings a token with which the list goes on behind the first page, at a
+// newer revision.
 func TestContinueTokensExpireInAQuietStore(t *testing.T) {
 	for _, cached := range []bool{false, true} {
 		t.Run(fmt.Sprintf("cached=%v", cached), func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestContinueTokensExpireInAQuietStore(t *testing.T) {
 	}
 }
 
-// TestExpiredTellsBothRevisions asks for a revision that has left history.
+// TestExpiredTellsBothRevisions reads at a revision that has left history.
 func TestExpiredTellsBothRevisions(t *testing.T) {
 	e := newEnv(t, envOptions{})
 	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}

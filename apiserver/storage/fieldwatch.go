@@ -9,18 +9,18 @@ import (
 )
 
 // fieldWatch is a raftstore.Watcher of the changes of objects with one value of the field of an
-// index. It may tell of others, too, while it reads history: who reads it looks at the objects.
+// index. While it reads history, it may return other changes, too: its reader checks the objects.
 type fieldWatch struct {
 	index  *index
 	value  string
 	prefix string
-	after  uint64 // what comes up to this revision was returned by Next
+	after  uint64 // changes up to this revision were returned by Next
 	owed   atomic.Bool
 
 	// Guarded by the lock of the index.
-	history raftstore.Watcher // nil while the queue has what comes next; changed by Next alone
+	history raftstore.Watcher // nil while the queue has the next changes; changed by Next alone
 	entered bool
-	from    uint64 // the queue has what comes after this revision
+	from    uint64 // the queue has the changes after this revision
 	queue   []raftstore.Batch
 
 	woken  chan struct{} // holds a token when the queue has changed
@@ -66,7 +66,8 @@ func (w *fieldWatch) begin() error {
 	return nil
 }
 
-// join enters the index, if it can be entered, and leaves history once the queue has what follows.
+// join enters the index, if it can be entered, and leaves history once the queue has the
+// following changes.
 func (w *fieldWatch) join() {
 	if from, entered := w.index.enter(w); !entered || w.after < from {
 		return
@@ -80,7 +81,7 @@ func (w *fieldWatch) join() {
 	}
 }
 
-// ask has the index tell how far it is. The caller holds the lock of the index.
+// ask has the index report its progress. The caller holds the lock of the index.
 func (w *fieldWatch) ask() {
 	if w.entered && w.index.source != nil {
 		w.index.asking[w] = true
@@ -157,7 +158,7 @@ func (w *fieldWatch) await(ctx context.Context) error {
 	}
 }
 
-// unseen takes the first batch out of the queue that the watch has not returned. It also tells
+// unseen takes the first batch out of the queue that the watch has not returned. It also reports
 // whether the index still knows the watch.
 func (w *fieldWatch) unseen() (batch raftstore.Batch, has, entered bool) {
 	for {
@@ -170,8 +171,8 @@ func (w *fieldWatch) unseen() (batch raftstore.Batch, has, entered bool) {
 	}
 }
 
-// pop takes the first batch out of the queue. It also tells whether the index still knows the
-// watch.
+// pop takes the first batch out of the queue. It also reports whether the index still knows
+// the watch.
 func (w *fieldWatch) pop() (batch raftstore.Batch, has, entered bool) {
 	w.index.mu.Lock()
 	defer w.index.mu.Unlock()

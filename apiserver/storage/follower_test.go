@@ -16,8 +16,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// laggingBackend is a follower that is as far behind as it can be: what it has is what stood in
-// the store when lag was called, until somebody asks for the newest.
+// laggingBackend is a follower that is as far behind as it can be: it shows the store's state at
+// the call of lag, until a read of the newest state.
 type laggingBackend struct {
 	Backend
 	mu  sync.Mutex
@@ -197,9 +197,9 @@ func TestConcurrentUpdatesAllCount(t *testing.T) {
 	}
 }
 
-// TestConsistentReadAsksForProgress: whoever asks for the current revision is going to wait until
-// a watch has seen it, so the watch is told at once, with no write of its own resource and long
-// before its interval.
+// TestConsistentReadAsksForProgress: a client that requests the current revision is going to wait
+// until a watch has seen it, so the watch gets its progress at once, with no write of its own
+// resource and long before its interval.
 func TestConsistentReadAsksForProgress(t *testing.T) {
 	e := newEnv(t, envOptions{})
 	start := e.increase(e.ctx, t)
@@ -246,8 +246,7 @@ func TestListOfAnEmptyStoreHasARevision(t *testing.T) {
 	}
 }
 
-// TestListKeepsItsSnapshot: the pages of one list show one revision, whatever is written between
-// them.
+// TestListKeepsItsSnapshot: the pages of one list show one revision, with any writes between them.
 func TestListKeepsItsSnapshot(t *testing.T) {
 	e := newEnv(t, envOptions{})
 	for i := range 10 {

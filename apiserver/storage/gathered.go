@@ -14,7 +14,7 @@ import (
 	"github.com/barque/barque/apiserver/watchwriter"
 )
 
-// gathered is a storage whose lists and watches are handed to clients as they are.
+// gathered is a storage whose lists and watches go to clients unchanged.
 type gathered struct{ storage.Interface }
 
 // GetList implements storage.Interface.
@@ -35,7 +35,7 @@ func (g gathered) Watch(ctx context.Context, key string, opts storage.ListOption
 }
 
 // cachedGathered is a generic.StorageDecorator of resources whose objects are kept decoded, for
-// registries that change nothing in what is listed and watched.
+// registries that do not change listed and watched objects.
 func (o *RESTOptions) cachedGathered(
 	config *storagebackend.ConfigForResource, resourcePrefix string, _ func(runtime.Object) (string, error),
 	newObject, newList func() runtime.Object, _ storage.AttrFunc, triggers storage.IndexerFuncs, _ *cache.Indexers,

@@ -59,7 +59,7 @@ func TestALongListLetsOthersRun(t *testing.T) {
 	}
 }
 
-// watched tells what turns another goroutine had when the first and when the last object was read.
+// watched notes the turn of another goroutine when the first and when the last object was read.
 type watched struct {
 	value.Transformer
 	turns       atomic.Int64

@@ -13,8 +13,8 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// Some tests of the suite bound by seconds what is not what they are about. Here is what gives them
-// the time of a busy machine.
+// Some tests of the suite have time limits of seconds for steps that they do not test. The wrappers
+// here give these steps the time of a busy machine.
 
 // unhurried creates objects however long it takes.
 // RunTestOptionalWatchBookmarksWithCorrectResourceVersion creates a hundred under the deadline that
@@ -104,7 +104,7 @@ func (u untilBookmark) Watch(ctx context.Context, key string, opts storage.ListO
 			if marked || ctx.Err() != nil {
 				return
 			}
-			// There is something to mark only when the store has gone on.
+			// A bookmark needs a new revision of the store.
 			beat := raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/beat", Value: []byte(opts.ResourceVersion)}}}
 			if _, err := u.env.backend.Commit(ctx, beat); err != nil && ctx.Err() == nil {
 				u.t.Errorf("write something else: %v", err)
@@ -124,7 +124,7 @@ func (u untilBookmark) Watch(ctx context.Context, key string, opts storage.ListO
 // repeatedWatch is several watches, one after the other.
 type repeatedWatch struct {
 	told   chan watch.Event
-	some   chan struct{} // closed when there is something in told, or nothing comes
+	some   chan struct{} // closed when told has an entry, or none comes
 	first  func()        // closes it
 	cancel context.CancelFunc
 }

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// An index tells the objects of a resource apart by the value of one field: pods by their node. A
-// watch that wants one value is woken for changes of objects that have it, or had it before. So a
+// An index sorts the objects of a resource by the value of one field: pods by their node. A watch
+// that wants one value is woken for changes of objects that have it, or had it before. So a
 // thousand kubelets, each of which watches its own pods, cost as much as the changes of those pods.
 //
 // The index follows the resource by a watch of its own:
@@ -43,7 +43,7 @@ type index struct {
 	revision uint64                     // up to which it knows the objects; 0 while it does not
 	values   map[string]string          // of the objects' keys
 	keys     map[string]map[string]bool // of the objects with a value
-	unread   map[string]bool            // keys of those whose value is not known: it may be any
+	unread   map[string]bool            // keys of objects with an unknown value: it may be any
 	watches  map[string]map[*fieldWatch]bool
 	waiting  map[*fieldWatch]bool // want to enter when it knows the objects
 	asking   map[*fieldWatch]bool // want to know how far it is
@@ -112,7 +112,7 @@ func (x *index) run(ctx context.Context) {
 	}
 }
 
-// reset forgets everything. The watches read history until the index knows the objects again.
+// reset drops all state. The watches read history until the index knows the objects again.
 func (x *index) reset() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -125,7 +125,7 @@ func (x *index) reset() {
 	}
 }
 
-// read reads all objects, and then what happens to them.
+// read reads all objects, and then their changes.
 func (x *index) read(ctx context.Context) error {
 	prefix, err := x.store.prepareKey(x.store.resourcePrefix, true)
 	if err != nil {
@@ -170,7 +170,7 @@ func (x *index) read(ctx context.Context) error {
 }
 
 // valueOf returns the value of an object's field. It is false for an object that cannot be read:
-// every watch is told of it, and every list looks into it, and finds out.
+// every watch gets it, and every list reads it, and returns the error.
 func (x *index) valueOf(ctx context.Context, item *raftstore.Item) (string, bool) {
 	of := storedItem(item)
 	if value, ok := x.stored(of); ok {
@@ -261,7 +261,7 @@ func set(values map[string]string, keys map[string]map[string]bool, key, value s
 	keys[value][key] = true
 }
 
-// drop forgets an object.
+// drop drops an object.
 func (x *index) drop(key string) {
 	delete(x.unread, key)
 	value, ok := x.values[key]
@@ -323,7 +323,7 @@ func (x *index) enter(w *fieldWatch) (from uint64, entered bool) {
 	x.watches[w.value][w] = true
 	w.entered, w.from = true, x.revision
 	if w.history != nil {
-		w.history.RequestProgress() // which tells that it has come to that revision
+		w.history.RequestProgress() // which reports that it has come to that revision
 	}
 	return w.from, true
 }

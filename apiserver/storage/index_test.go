@@ -41,7 +41,7 @@ func (e *env) place(t testing.TB, name, node string) uint64 {
 	err := e.store.GuaranteedUpdate(e.ctx, "/pods/ns/"+name, out, true, nil, storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
 		pod := obj.(*example.Pod)
 		pod.Namespace, pod.Name, pod.Spec.NodeName = "ns", name, node
-		pod.Generation++ // so that something is written
+		pod.Generation++ // so that the write changes the object
 		return pod, nil
 	}), nil)
 	if err != nil {
@@ -79,7 +79,7 @@ func (e *env) watch(t testing.TB, pred storage.SelectionPredicate, from uint64) 
 	return w
 }
 
-// told is what a watch says of one change.
+// told is a watch's event of one change.
 type told struct {
 	kind                 watch.EventType
 	name, node, revision string
@@ -117,7 +117,7 @@ func until(t testing.TB, w watch.Interface, name string) []told {
 
 // TestAnIndexedWatchTellsWhatAPlainOneTells has watches of single nodes begin at any moment, in the
 // past and now, while pods are made, moved and deleted, and lets the index begin anew meanwhile.
-// Each must tell the same as a watch of a storage that looks into every change.
+// Each must have the same events as a watch of a storage that checks every change.
 func TestAnIndexedWatchTellsWhatAPlainOneTells(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, envOptions{cached: true, indexes: true})
@@ -284,8 +284,8 @@ func (e *env) awaitIndex(t testing.TB) {
 	}
 }
 
-// TestAWatchIsWokenForItsNodeAlone counts what the watch of a node without pods has to look at
-// while others get theirs.
+// TestAWatchIsWokenForItsNodeAlone counts the changes that the watch of a node without pods has to
+// check while others get theirs.
 func TestAWatchIsWokenForItsNodeAlone(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, envOptions{cached: true, indexes: true})
@@ -323,7 +323,7 @@ func TestAWatchIsWokenForItsNodeAlone(t *testing.T) {
 	}
 }
 
-// TestAnIndexedWatchHasBookmarks asks for progress of a watch whose node has no pods.
+// TestAnIndexedWatchHasBookmarks requests progress of a watch whose node has no pods.
 func TestAnIndexedWatchHasBookmarks(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, envOptions{cached: true, indexes: true})
@@ -395,7 +395,7 @@ func TestIndexedWatchesEndWithTheDatastore(t *testing.T) {
 	}
 }
 
-// TestASelectorDecodesWhatMatches lists by labels what was never decoded.
+// TestASelectorDecodesWhatMatches lists by labels objects that were never decoded.
 func TestASelectorDecodesWhatMatches(t *testing.T) {
 	t.Parallel()
 	decoded := &countingCodec{Codec: protobufCodec()}
@@ -435,7 +435,7 @@ func TestASelectorDecodesWhatMatches(t *testing.T) {
 	}
 }
 
-// countingCodec counts what is decoded.
+// countingCodec counts the decodings.
 type countingCodec struct {
 	runtime.Codec
 	n atomic.Int32
@@ -521,7 +521,7 @@ func TestAListDoesNotWaitForAnIndexThatHasEnded(t *testing.T) {
 	select {
 	case ok := <-done:
 		t.Fatalf("it did not wait, and has found %t", ok)
-	case <-time.After(50 * time.Millisecond): // brief: it waits in all likelihood; else it ends all the same
+	case <-time.After(50 * time.Millisecond): // brief: it waits in all likelihood; else it still ends
 	}
 	e.raw.Close()
 	select {
@@ -534,8 +534,8 @@ func TestAListDoesNotWaitForAnIndexThatHasEnded(t *testing.T) {
 	}
 }
 
-// TestAnIndexedWatchOwesABookmark asks for progress while history is read, of which an event comes
-// first: the watch goes on with the index then, which has to tell it.
+// TestAnIndexedWatchOwesABookmark requests progress while history is read, and an event comes
+// before it: the watch goes on with the index then, which has to send the progress.
 func TestAnIndexedWatchOwesABookmark(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, envOptions{cached: true, indexes: true})

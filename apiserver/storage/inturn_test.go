@@ -37,8 +37,8 @@ func (a *answered) Write(p []byte) (int, error) {
 func (a *answered) Flush()                   { a.flushed = a.written.String() }
 func (a *answered) CloseNotify() <-chan bool { return nil }
 
-// inTurn serves watches as the API machinery does, each until it tells of a pod. The path is the
-// number of its predicate.
+// inTurn serves watches as the API machinery does, each until it sends a certain pod. The path is
+// the number of its predicate.
 func (e *env) inTurn(t testing.TB, from uint64, preds []storage.SelectionPredicate, last string) http.Handler {
 	return watchwriter.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		pred := preds[r.URL.Path[1]-'0']
@@ -112,7 +112,7 @@ func TestWatchesInTurnTellAll(t *testing.T) {
 	}
 }
 
-// TestAWatchKeepsNoRoomForManyEvents tells a watch of a revision of many changes.
+// TestAWatchKeepsNoRoomForManyEvents sends a watch a revision of many changes.
 func TestAWatchKeepsNoRoomForManyEvents(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, envOptions{cached: true})
@@ -184,8 +184,8 @@ func (m *moody) Write(p []byte) (int, error) {
 
 func (m *moody) Flush() { m.flushed = m.written.String() }
 
-// TestWatchesOfMoodyClientsTellAll has many clients, of which some are slow and others end while
-// they are told: the others are told all.
+// TestWatchesOfMoodyClientsTellAll has many clients, of which some are slow and others end early:
+// the others get all events.
 func TestWatchesOfMoodyClientsTellAll(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, envOptions{cached: true, indexes: true})
@@ -237,10 +237,10 @@ func TestWatchesOfMoodyClientsTellAll(t *testing.T) {
 			all[i].slow = 1 + rand.IntN(8)
 		}
 		switch {
-		case kind == 2: // it is told nothing, and ends at any time
+		case kind == 2: // it gets nothing, and ends at any time
 			others.Go(serve)
 			others.Go(func() {
-				<-time.After(time.Duration(rand.IntN(2000)) * time.Millisecond) // brief: whenever it ends, nobody waits for it
+				<-time.After(time.Duration(rand.IntN(2000)) * time.Millisecond) // brief: nothing waits for its end
 				cancel()
 			})
 		case i%4 == 0:

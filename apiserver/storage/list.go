@@ -44,7 +44,7 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 		return err
 	}
 	start := time.Now()
-	// What a list costs is recorded when it fails, too.
+	// The cost of a list is recorded when it fails, too.
 	defer func() {
 		metrics.RecordStorageListMetrics(s.groupResource, l.indexName(), l.fetched, l.evaluated, l.len())
 		metrics.RecordListLatency(s.groupResource, false, start)
@@ -71,7 +71,7 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 	return l.collect()
 }
 
-// listView returns the snapshot that a list asks for.
+// listView returns the snapshot that a list requests.
 func (s *Store) listView(ctx context.Context, opts storage.ListOptions, pinned uint64, continueKey, prefix string) (raftstore.View, error) {
 	verb := "list"
 	if !opts.Recursive {
@@ -92,7 +92,7 @@ func (s *Store) listView(ctx context.Context, opts storage.ListOptions, pinned u
 }
 
 // indexed returns the keys of the objects that can match a predicate, with a snapshot in which they
-// can, which is no older than the one given. It is false where all objects are to be looked into.
+// can, which is no older than the one given. It is false where all objects are to be visited.
 func (s *Store) indexed(
 	ctx context.Context, prefix string, recursive bool, pred *storage.SelectionPredicate, view raftstore.View,
 ) (keys []string, as raftstore.View, ok bool) {
@@ -116,7 +116,7 @@ type listing struct {
 	opts   storage.ListOptions
 	list   runtime.Object
 	items  *listItems
-	keys   []string // of the objects to look into; nil for all below the prefix
+	keys   []string // of the objects to visit; nil for all below the prefix
 	// byLabels is set when the labels of an object can be read without decoding it, and matter.
 	byLabels bool
 	walk
@@ -162,7 +162,7 @@ func (l *listing) collect() error {
 	return l.complete()
 }
 
-// visitAll visits what the list may have.
+// visitAll visits all objects that may be in the list.
 func (l *listing) visitAll() error {
 	switch {
 	case l.keys != nil:
@@ -224,7 +224,7 @@ func (l *listing) capacity() int {
 	return count
 }
 
-// indexName is the name of the index that told what to look into, "" without one.
+// indexName is the name of the index that selected the objects, "" without one.
 func (l *listing) indexName() string {
 	if l.keys == nil {
 		return ""
@@ -240,7 +240,7 @@ func (l *listing) len() int {
 	return l.items.len()
 }
 
-// visit takes one stored item and says whether the walk goes on.
+// visit takes one stored item and reports whether the walk goes on.
 func (l *listing) visit(item raftstore.Item) bool {
 	if limit := l.opts.Predicate.Limit; limit > 0 && int64(l.len()) >= limit {
 		l.hasMore = true
@@ -303,7 +303,7 @@ func (l *listing) add(item raftstore.Item) error {
 	return nil
 }
 
-// labelled tells from the stored labels whether an object can match. Every kind that is stored as
+// labelled reports from the stored labels whether an object can match. Every kind that is stored as
 // protobuf is selected by the labels in its metadata, and every custom resource by those that
 // decoding leaves.
 func (l *listing) labelled(value []byte) bool {
@@ -314,7 +314,7 @@ func (l *listing) labelled(value []byte) bool {
 	return !ok || l.opts.Predicate.Label.Matches(stored)
 }
 
-// shared returns the decoded object of an item. It is nil for one that nobody has decoded when the
+// shared returns the decoded object of an item. It is nil for one that is not decoded yet when the
 // list is too long to be kept.
 func (l *listing) shared(of objectcache.Stored) (*objectcache.Object, error) {
 	if o := l.store.objects.Peek(of); o != nil {
@@ -360,7 +360,7 @@ func listError(key string, err error) error {
 type listItems struct {
 	slice reflect.Value
 	n     int
-	// apiVersion that the items of an unstructured list are to have, if it is one that says so.
+	// apiVersion that the items of an unstructured list are to have, if the list has one.
 	apiVersion string
 }
 

@@ -28,14 +28,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// place is where in a group of servers the store under test is.
+// place is the place of the store under test in a group of servers.
 type place struct {
 	name string
 	open func(t *testing.T) *raftstore.Store
 }
 
 // places are all of them, each a replicated store. Those of three are in memory, and no leader is
-// lost in them unless a test says so.
+// lost in them unless a test does that.
 func places() []place {
 	return []place{
 		{"single", func(t *testing.T) *raftstore.Store {
@@ -78,7 +78,7 @@ type way struct {
 
 func (w way) String() string { return w.name + "/" + w.over() }
 
-// over tells what the tests are run over.
+// over is the name of the storage under the tests.
 func (w way) over() string {
 	if w.cached {
 		return "cached"
@@ -118,7 +118,7 @@ func TestConformance(t *testing.T) {
 		})
 	}
 	if strings.Contains(flag.Lookup("test.run").Value.String(), "/") {
-		return // only some were asked for
+		return // only some were selected
 	}
 	exported := exportedTests(t)
 	for _, w := range ways() {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestPiece: memory that was asked for is kept when it is written as a whole, and whatever else is
-// written is copied, since the encoder may use it again.
+// TestPiece: allocated memory is kept when it is written as a whole, and any other write is copied,
+// since the encoder may use its memory again.
 func TestPiece(t *testing.T) {
 	var whole piece
 	given := whole.Allocate(3)

@@ -17,7 +17,7 @@ type rawList struct {
 }
 
 // rawList returns the list to fill in place of one of objects. It is nil where stored bytes are not
-// what is sent, or where objects have to be looked into to know whether they are wanted.
+// the sent ones, or where a selector needs decoded objects.
 func (s *Store) rawList(ctx context.Context, opts storage.ListOptions) *rawList {
 	raw := rawlist.From(ctx)
 	if raw == nil || !raw.Takes(s.format) || !opts.Recursive || !opts.Predicate.Empty() {
@@ -40,7 +40,7 @@ func (r *rawList) decode(ctx context.Context, key string, value []byte, revision
 }
 
 // begin prepares for the objects that a listing will visit. It is false where they are too many, as
-// far as that can be told before they are encoded.
+// far as that is known before they are encoded.
 func (r *rawList) begin(l *listing) bool {
 	objects := l.view.Count(l.prefix, l.from)
 	if limit := l.opts.Predicate.Limit; limit > 0 {
@@ -78,7 +78,7 @@ func (l *listing) collectRaw(raw *rawList) error {
 	return nil
 }
 
-// addObjects puts the objects of a raw list into one that has everything else.
+// addObjects puts the objects of a raw list into one that is complete otherwise.
 func (l *listing) addObjects(list runtime.Object) error {
 	items, err := newListItems(list)
 	if err != nil {

@@ -86,7 +86,7 @@ func (s *Store) viewNotOlder(ctx context.Context, verb, resourceVersion string) 
 	if err != nil || view.Revision() >= revision {
 		return view, err
 	}
-	// This server is behind, or the revision does not exist. The newest snapshot tells which.
+	// This server is behind, or the revision does not exist. The newest snapshot shows which.
 	view, err = s.view(ctx, verb, raftstore.ViewOptions{})
 	if err != nil {
 		return nil, err
@@ -97,17 +97,17 @@ func (s *Store) viewNotOlder(ctx context.Context, verb, resourceVersion string) 
 	return view, nil
 }
 
-// viewAny returns a snapshot for those who can live with any. It is what this server has, once that
-// is no older than the newest state was when the Store was made: a server that starts with the
-// state of an old snapshot would show clients a past that they have left behind.
+// viewAny returns a snapshot for requests that accept any. It is this server's state, once that is
+// no older than the newest state was when the Store was made: a server that starts with the state
+// of an old snapshot would show clients a past that they have left behind.
 //
-// Without decoded objects, as for events, it is the newest one while there is somebody to ask. A
-// client that has just written through a server that follows expects to see it there.
+// Without decoded objects, as for events, it is the newest one while there is a leader. A client
+// that has just written through a server that follows expects to see it there.
 func (s *Store) viewAny(ctx context.Context, verb string) (raftstore.View, error) {
 	if s.objects != nil {
 		view, err := s.view(ctx, verb, raftstore.ViewOptions{Stale: s.caughtUp.Load()})
 		if errors.Is(err, raftstore.ErrLeaderless) {
-			// Who asks for any state, as informers do, has better ways to wait than to begin anew.
+			// A client that accepts any state, as informers do, waits with a retry and keeps its state.
 			err = apierrors.NewTooManyRequests(neverRead+": "+err.Error(), retryAfterSeconds)
 		}
 		return view, err
@@ -135,8 +135,8 @@ func (s *Store) viewAt(ctx context.Context, verb string, revision uint64) (rafts
 	return nil, s.tooLarge(revision, newest.Revision())
 }
 
-// tooLarge says that there is no such revision yet. As with Kubernetes, clients are asked to come
-// back where objects are kept.
+// tooLarge is the error of a revision that does not exist yet. As in Kubernetes, clients get a
+// Retry-After where objects are kept.
 func (s *Store) tooLarge(revision, newest uint64) error {
 	retry := 0
 	if s.objects != nil {

@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// DefaultPrefix is where Kubernetes objects lie in the store.
+	// DefaultPrefix is the prefix of the keys of Kubernetes objects.
 	DefaultPrefix = "/registry"
 	// DefaultMediaType is how objects are encoded in the store.
 	DefaultMediaType = "application/vnd.kubernetes.protobuf"
@@ -33,12 +33,12 @@ const (
 	countMetricPollPeriod = time.Minute
 
 	// deleteCollectionWorkers is how many objects of a collection are deleted at a time. Each waits
-	// for the disks of a quorum, and what waits at the same time goes out as one log entry: 64
+	// for the disks of a quorum, and writes that wait at the same time become one log entry: 64
 	// clients create nearly twice as many objects in a second as 16 (docs/benchmarks.md).
 	deleteCollectionWorkers = 64
 )
 
-// RESTOptionsConfig says how all resources of a server are stored.
+// RESTOptionsConfig configures how all resources of a server are stored.
 type RESTOptionsConfig struct {
 	Backend Backend
 	// Scheme knows every kind that is stored, and by the priority of versions in which one.
@@ -52,11 +52,11 @@ type RESTOptionsConfig struct {
 	// StorageVersions names the versions of resources that are not stored in the version that
 	// their group prefers.
 	StorageVersions map[schema.GroupResource]schema.GroupVersion
-	// ResourcePrefixes names where resources lie that are not stored under their own name. nil
+	// ResourcePrefixes are the prefixes of resources that are not stored under their own name. nil
 	// means DefaultResourcePrefixes.
 	ResourcePrefixes map[schema.GroupResource]string
-	// Together lists resources that are one, shown by several groups. Each is stored as the first
-	// of its list.
+	// Together lists resources that are the same objects, served by several groups. Each is stored as
+	// the first of its list.
 	Together [][]schema.GroupResource
 	// Objects has objects as they were decoded; nil makes one of DefaultObjectCache bytes. Several
 	// RESTOptions may share it.
@@ -65,8 +65,8 @@ type RESTOptionsConfig struct {
 	Uncached []schema.GroupResource
 	// Transformers encrypt resources at rest; nil keeps all as they are.
 	Transformers value.ResourceTransformers
-	// CountTracker is told how many objects of a resource there are, for priority and fairness;
-	// nil makes one.
+	// CountTracker gets the number of objects of each resource, for priority and fairness; nil
+	// makes one.
 	CountTracker flowcontrolrequest.StorageObjectCountTracker
 	// ProgressInterval of idle watches; 0 means DefaultProgressInterval.
 	ProgressInterval time.Duration
@@ -90,7 +90,7 @@ func DefaultResourcePrefixes() map[schema.GroupResource]string {
 const DefaultObjectCache = 64 << 20
 
 // DefaultUncached are the resources that are written far more than they are read: decoded objects
-// of them would only be in the way of others.
+// of them would only displace others.
 func DefaultUncached() []schema.GroupResource {
 	return []schema.GroupResource{{Resource: "events"}, {Group: "events.k8s.io", Resource: "events"}}
 }
@@ -189,8 +189,8 @@ func (o *RESTOptions) CustomResources() generic.RESTOptionsGetter { return custo
 
 type customResources struct{ *RESTOptions }
 
-// GetRESTOptions implements generic.RESTOptionsGetter. The one who asks wraps the codec: it
-// knows the schema, and how to convert between versions.
+// GetRESTOptions implements generic.RESTOptionsGetter. The caller wraps the codec: it knows the
+// schema, and how to convert between versions.
 func (o customResources) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
 	config := o.factory.StorageConfig
 	config.Codec = unstructured.UnstructuredJSONScheme
@@ -254,14 +254,14 @@ func (o *RESTOptions) cached(
 	return store, store.Close, nil
 }
 
-// place says to the transformers where a resource is.
+// place gives the transformers the place of a resource.
 func (o *RESTOptions) place(config *storagebackend.ConfigForResource, resourcePrefix string) {
 	if to, ok := o.cfg.Transformers.(Placed); ok {
 		to.Place(config.GroupResource, path.Join(config.Prefix, resourcePrefix)+"/")
 	}
 }
 
-// everyResource is an APIResourceConfigSource: what a server stores is what it serves.
+// everyResource is an APIResourceConfigSource: a server serves all resources that it stores.
 type everyResource struct{}
 
 func (everyResource) ResourceEnabled(schema.GroupVersionResource) bool           { return true }

@@ -193,8 +193,8 @@ func TestSizesAreTold(t *testing.T) {
 	}
 }
 
-// TestEncodedOnce: the memory in which the encoder of a server's codec has put an object is what is
-// stored, without a copy.
+// TestEncodedOnce: the memory in which the encoder of a server's codec has put an object is stored
+// without a copy.
 func TestEncodedOnce(t *testing.T) {
 	s := open(t, RESTOptionsConfig{Backend: newBackend(t)}).(*Store)
 	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"label": strings.Repeat("x", 100)}}}

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// A client that was watching at another server goes on at one that has just started; and it is told
-// to list again when the store's history does not reach back so far.
+// A client that was watching at another server goes on at one that has just started. It must list
+// again when the store's history does not reach back so far.
 func TestAWatchGoesOnAtAServerThatHasJustStarted(t *testing.T) {
 	t.Parallel()
 	backend := newBackend(t)

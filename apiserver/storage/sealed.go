@@ -16,8 +16,8 @@ import (
 // So a writer that was late by any time never brings a value under a key that is about to go.
 type Sealer interface {
 	value.Transformer
-	// Seal is TransformToStorage with the precondition of the write; one without a key is none. The
-	// value may stay in clear.
+	// Seal is TransformToStorage with the precondition of the write; an empty key is no precondition.
+	// The value may stay in clear.
 	Seal(ctx context.Context, data []byte, dataCtx value.Context) (sealed []byte, guard raftstore.Precondition, err error)
 	// Renew learns the key of now, after the precondition did not hold.
 	Renew(ctx context.Context) error
@@ -52,8 +52,8 @@ const Enciphered = "k8s:enc:"
 
 var enciphered = []byte(Enciphered)
 
-// readable tells whether a stored value is an object as it was encoded. A Sealer keeps some values
-// in clear and changes others.
+// readable reports whether a stored value is an object as it was encoded. A Sealer keeps some
+// values in clear and changes others.
 func (s *Store) readable(value []byte) bool {
 	return s.plain || s.sealer != nil && !bytes.HasPrefix(value, enciphered)
 }

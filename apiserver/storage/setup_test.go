@@ -32,7 +32,7 @@ import (
 
 const testValuePrefix = "test!"
 
-// hang is for how long tests wait for what comes in a moment: only what never comes takes so long.
+// hang bounds waits of tests: only a hang exceeds it.
 const hang = 2 * time.Minute
 
 var pods = schema.GroupResource{Resource: "pods"}
@@ -60,7 +60,7 @@ type env struct {
 	backend     *raftstore.Store
 	codec       runtime.Codec
 	transformer *storagetesting.PrefixTransformer
-	reads       *swappable // what the store uses to transform
+	reads       *swappable // the transformer of the store
 
 	failTransformer, failCodec func(bool) // when they can
 }
@@ -137,8 +137,8 @@ func (e *env) start(t testing.TB) {
 	}
 	t.Cleanup(raw.Close)
 	if e.reads != nil {
-		// Set here, its errors are not named corrupt: that is what these tests expect unless
-		// they bring their own transformer.
+		// Set here, its errors are not named corrupt: these tests expect that unless they bring their
+		// own transformer.
 		raw.transformer = e.reads
 	}
 	e.raw, e.store = raw, raw
@@ -189,7 +189,7 @@ func (e *env) compactAsWrite(ctx context.Context, t *testing.T, resourceVersion 
 // increaseRV is a storagetesting.IncreaseRVFunc.
 func (e *env) increaseRV(ctx context.Context, t *testing.T) int64 { return e.increase(ctx, t) }
 
-// increase writes something that is none of the store's objects and returns its revision.
+// increase makes a write to a key outside of the store's objects and returns its revision.
 func (e *env) increase(ctx context.Context, t testing.TB) int64 {
 	t.Helper()
 	result, err := e.backend.Commit(ctx, raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/increaseRV", Value: []byte(time.Now().String())}}})
@@ -199,8 +199,8 @@ func (e *env) increase(ctx context.Context, t testing.TB) int64 {
 	return int64(result.Revision)
 }
 
-// checkStored is a storagetesting.KeyValidation: what lies in the store decodes, and carries
-// nothing that the store adds on the way out.
+// checkStored is a storagetesting.KeyValidation: the stored value decodes, and has none of the
+// fields that the store adds to a read.
 func (e *env) checkStored(ctx context.Context, t *testing.T, key string) {
 	t.Helper()
 	view, err := e.backend.View(ctx, raftstore.ViewOptions{})
@@ -224,7 +224,7 @@ func (e *env) checkStored(ctx context.Context, t *testing.T, key string) {
 func (e *env) checkReads(t *testing.T, _, objects uint64) {
 	t.Helper()
 	if e.cached {
-		return // what was decoded before is not read again
+		return // decoded objects are not read again
 	}
 	if reads := e.transformer.GetReadsAndReset(); reads != objects {
 		t.Errorf("read %d objects, want %d", reads, objects)
@@ -259,7 +259,7 @@ type swappable struct {
 
 func newSwappable(t value.Transformer) *swappable { return &swappable{now: t} }
 
-// swap returns what was there. nil changes nothing.
+// swap returns the previous transformer. nil changes nothing.
 func (s *swappable) swap(next value.Transformer) value.Transformer {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,8 +18,9 @@ type transformable interface {
 	storagetesting.InterfaceWithTransformerOverride
 }
 
-// startingOver makes the store anew whenever a test changes what can be read, as a server does that
-// starts again. One that has decoded its objects goes on with these, and would not notice.
+// startingOver makes the store anew whenever a test changes which values can be read, as a
+// restarted server does. A server that has decoded its objects goes on with these, and would
+// not notice.
 type startingOver struct {
 	withPrefixTransformer
 	t testing.TB
@@ -55,9 +56,9 @@ func (s *startingOver) update(revert func()) func() {
 	}
 }
 
-// paged is for tests that ask for a page of any state, which is revision 0. With decoded objects
-// the store gives all that it has then, whatever the limit is, as Kubernetes does: it is asked for
-// the newest.
+// paged is for tests that list a page of any state, which is revision 0. With decoded objects
+// the store then returns all objects, with any limit, as Kubernetes does: so paged lists the
+// newest state.
 type paged struct{ storage.Interface }
 
 // GetList implements storage.Interface.
@@ -83,8 +84,8 @@ func (s settled) GetList(ctx context.Context, key string, opts storage.ListOptio
 	return s.Interface.GetList(ctx, key, opts, list)
 }
 
-// progressing has a store tell its progress in bookmarks, and asks for
-// it after each new object.
+// progressing has a store report its progress in bookmarks, and requests them after each
+// new object.
 type progressing struct{ storage.Interface }
 
 // Watch implements storage.Interface.

@@ -9,15 +9,15 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// state is what a write is computed from.
+// state is the input of a write.
 type state struct {
 	obj      runtime.Object // nil for an object that is to be deleted unread
 	revision uint64         // of the newest change of the key; 0 when it is absent
 	data     []byte         // as encoded in the store, transformed back
 	stale    bool           // the value must be rewritten even when nothing changes
-	// current says that no acknowledged write that this state lacks was made before the request.
-	// A state that is not can still be written from, since writes are guarded by its revision,
-	// but nothing may be refused because of it.
+	// current reports that this state has all writes that were acknowledged before the request. A
+	// state that is not current can still be written from, since writes are guarded by its revision,
+	// but no request may be refused because of it.
 	current bool
 }
 
@@ -35,7 +35,7 @@ type stateReader struct {
 	wantCorrupt bool
 }
 
-// first returns a state to begin with: what this server has, without asking the leader. The
+// first returns a state to begin with: this server's, without a request to the leader. The
 // suggestion is used when it is of the same revision, which saves decoding.
 func (r *stateReader) first(ctx context.Context, suggestion runtime.Object) (*state, error) {
 	if r.wantCorrupt {
@@ -127,8 +127,8 @@ func (r *stateReader) emptyObject() runtime.Object {
 	return reflect.New(r.objType.Type()).Interface().(runtime.Object)
 }
 
-// retry decides what becomes of an error that a caller's function made of a state. When the state
-// was current, the error stands. When a newer one exists, the caller is to try again with it.
+// retry handles an error that a caller's function made of a state. When the state was current, the
+// error stands. When a newer one exists, the caller is to try again with it.
 func (r *stateReader) retry(ctx context.Context, st *state, err error) (*state, error) {
 	if st.current {
 		return nil, err

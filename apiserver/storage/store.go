@@ -25,14 +25,14 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// DefaultProgressInterval is how often an idle watch that asked for progress gets it.
+// DefaultProgressInterval is how often an idle watch that requested progress gets it.
 const DefaultProgressInterval = 5 * time.Second
 
-// DefaultBookmarkInterval is how often a watch that allows bookmarks gets one, about. It is that of
-// Kubernetes.
+// DefaultBookmarkInterval is how often a watch that allows bookmarks gets one, about. It
+// is Kubernetes'.
 const DefaultBookmarkInterval = time.Minute
 
-// Config says what a Store keeps and where.
+// Config has the resource and the dependencies of a Store.
 type Config struct {
 	Backend Backend
 	// Codec encodes and decodes the objects of the resource, with one type in memory.
@@ -41,15 +41,14 @@ type Config struct {
 	New func() runtime.Object
 	// NewList makes an empty list of such objects. It is needed with RawLists only.
 	NewList func() runtime.Object
-	// RawLists answers lists with stored bytes, and remembers which may be sent as they are; nil
-	// decodes and encodes all of them. Values that a Transformer changes are never sent: with one
-	// that is no Sealer, nothing is.
+	// RawLists answers lists with stored bytes, and caches which may be sent as they are; nil decodes
+	// and encodes all of them. Values that a Transformer changes are never sent: with one that is no
+	// Sealer, none are.
 	RawLists *rawlist.Cache
-	// Objects has objects as they were decoded. nil decodes an object for each who reads it, and
-	// makes a read at resourceVersion 0 one of the newest state.
+	// Objects has decoded objects. nil decodes an object for each reader, and makes a read at
+	// resourceVersion 0 one of the newest state.
 	Objects *objectcache.Cache
-	// Triggers are the fields by which watches are told apart before an object is looked into; the
-	// store takes one. It needs Objects.
+	// Triggers are the fields by which watches are indexed; the store takes one. It needs Objects.
 	Triggers storage.IndexerFuncs
 	// Prefix is put before every key, for example "/registry".
 	Prefix string
@@ -59,21 +58,21 @@ type Config struct {
 	// Transformer changes values on their way to and from the store (encryption at rest); the
 	// key is its authenticated data. nil keeps values as they are. It may be a Sealer.
 	Transformer value.Transformer
-	// ProgressInterval is how often an idle watch that asked for progress gets it; 0 means
-	// DefaultProgressInterval.
+	// ProgressInterval is how often an idle watch that requested progress gets it; 0
+	// means DefaultProgressInterval.
 	ProgressInterval time.Duration
 	// BookmarkInterval is how often a watch that allows bookmarks gets one; 0 means
 	// DefaultBookmarkInterval.
 	BookmarkInterval time.Duration
-	// Companions adds to each write what must take effect with it; nil adds nothing.
+	// Companions adds operations to the transaction of each write; nil adds nothing.
 	Companions Companions
-	// Logger gets what nobody can be told by an answer; nil discards it.
+	// Logger gets errors that no answer can have; nil discards it.
 	Logger *slog.Logger
 }
 
 // Store is a storage.Interface for the objects of one resource. Each watch has a goroutine, which
 // ends when the watch is stopped or its context is done. One with a trigger has another one from
-// the first watch that asks for a value of it on (index.go), which ends with Close.
+// the first watch for a value of it on (index.go), which ends with Close.
 type Store struct {
 	backend        Backend
 	codec          runtime.Codec
@@ -94,15 +93,15 @@ type Store struct {
 	plain          bool               // values are stored as they are encoded
 	format         *rawlist.Format    // nil when nothing is answered with stored bytes
 	unread         unread             // of marked objects
-	// nameCorrupt is set while the feature AllowUnsafeMalformedObjectDeletion is on: objects that
-	// cannot be read are told apart from other errors, so that they can be deleted unread.
+	// nameCorrupt is set while the feature AllowUnsafeMalformedObjectDeletion is on: the error of an
+	// object that cannot be read is of its own type, so that the object can be deleted unread.
 	nameCorrupt bool
-	// custom: the objects are those of a custom resource.
+	// custom is set for objects of a custom resource.
 	custom bool
 
 	estimateSize atomic.Bool
 	begun        atomic.Bool // the backend is past its first revision
-	caughtUp     atomic.Bool // the newest state was read once: what this server has is no older
+	caughtUp     atomic.Bool // the newest state was read once: this server's state is no older
 
 	mu      sync.Mutex
 	closed  bool // no more watches
@@ -179,15 +178,15 @@ func New(cfg Config) (*Store, error) {
 // Versioner implements storage.Interface.
 func (s *Store) Versioner() storage.Versioner { return s.versioner }
 
-// ReadinessCheck implements storage.Interface. A Store can always be asked; whether the datastore
-// has a leader is the server's check, made once and not once per resource.
+// ReadinessCheck implements storage.Interface. A Store is always ready; whether the datastore has a
+// leader is the server's check, made once and not once per resource.
 func (s *Store) ReadinessCheck() error { return nil }
 
 // CompactRevision implements storage.Interface.
 func (s *Store) CompactRevision() int64 { return int64(s.backend.Compacted()) }
 
 // GetCurrentResourceVersion implements storage.Interface. Its caller may be about to wait until a
-// watch has seen this revision, so watches with progress that are behind are asked for it at once.
+// watch has seen this revision, so watches with progress that are behind get it at once.
 func (s *Store) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
 	view, err := s.view(ctx, "getCurrentResourceVersion", raftstore.ViewOptions{})
 	if err != nil {
@@ -203,8 +202,8 @@ func (s *Store) RequestWatchProgress(context.Context) error {
 	return nil
 }
 
-// Stats implements storage.Interface. Sizes are exact and are of the stored values, as of what
-// this server has now.
+// Stats implements storage.Interface. Sizes are exact and are of the stored values, in this
+// server's state.
 func (s *Store) Stats(ctx context.Context) (storage.Stats, error) {
 	prefix, err := s.prepareKey(s.resourcePrefix, true)
 	if err != nil {
@@ -251,7 +250,7 @@ func (s *Store) prepareKey(key string, recursive bool) (string, error) {
 	return s.pathPrefix + strings.TrimPrefix(key, "/"), nil
 }
 
-// view asks the backend for a snapshot and keeps account of it. Its errors are API errors, except
+// view reads a snapshot of the backend and keeps account of it. Its errors are API errors, except
 // ErrCompacted and ErrFutureRevision, whose meaning depends on the request.
 func (s *Store) view(ctx context.Context, verb string, opts raftstore.ViewOptions) (raftstore.View, error) {
 	start := time.Now()
@@ -272,8 +271,7 @@ func (s *Store) view(ctx context.Context, verb string, opts raftstore.ViewOption
 // firstKey is written when a store is used for the first time.
 const firstKey = "/barque/first"
 
-// begin makes sure that the first revision is nobody's object: a watch from there shows all of
-// them.
+// begin makes sure that the first revision has no object: a watch from there shows all of them.
 func (s *Store) begin(ctx context.Context) error {
 	if s.begun.Load() {
 		return nil
@@ -287,7 +285,7 @@ func (s *Store) begin(ctx context.Context) error {
 }
 
 // firstRevision gives a store that was never written to its first revision, since the API has no
-// resourceVersion for "before anything": to a client, 0 means "whatever there is".
+// resourceVersion for "before anything": to a client, 0 means any state.
 func (s *Store) firstRevision(ctx context.Context) (raftstore.View, error) {
 	_, err := s.backend.Commit(ctx, raftstore.Txn{
 		Require: []raftstore.Precondition{{Key: firstKey}},
@@ -337,7 +335,7 @@ func (s *Store) Close() {
 	}
 }
 
-// requestProgress asks the watches that have not delivered revision yet for progress; all of them
+// requestProgress requests progress of the watches that have not delivered revision yet; of all
 // when revision is 0.
 func (s *Store) requestProgress(revision uint64) {
 	s.mu.Lock()

@@ -10,16 +10,16 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// marked tells whether an object is sent as it is stored to those who take that.
+// marked reports whether an object is sent as it is stored to clients that accept that.
 func (s *Store) marked(of objectcache.Stored) bool { return s.format.Marked(of.Value) }
 
-// unread makes objects that are decoded when somebody asks for what they decode to.
+// unread makes objects that are decoded at the first use of their decoded form.
 type unread struct {
 	encoder                 storedEncoder
 	decode, share, takeOver objectcache.Decode
 }
 
-// newUnread returns what makes unread objects of a Store. It knows of no request, since it may
+// newUnread returns the maker of unread objects of a Store. It refers to no request, since it may
 // outlive it.
 func newUnread(s *Store) unread {
 	decode := func(of objectcache.Stored) (runtime.Object, error) { return s.decodeStored(context.Background(), of) }
@@ -42,13 +42,13 @@ func newUnread(s *Store) unread {
 	}
 }
 
-// shared returns the object that all who read stored bytes share.
+// shared returns the object that all readers of stored bytes share.
 func (u *unread) shared(in *objectcache.Space, of objectcache.Stored) *objectcache.Object {
 	return in.Defer(of, u.decode, u.encoder)
 }
 
-// alone returns an object for one who reads stored bytes. When it is decoded, others get what it
-// decodes to if that is kept.
+// alone returns an object for one reader of stored bytes. When it is decoded, others get the result
+// if that is kept.
 func (u *unread) alone(of objectcache.Stored, kept bool) *objectcache.Object {
 	if kept {
 		return objectcache.Alone(of, u.share, u.encoder)
@@ -56,8 +56,8 @@ func (u *unread) alone(of objectcache.Stored, kept bool) *objectcache.Object {
 	return objectcache.Alone(of, u.takeOver, u.encoder)
 }
 
-// gone returns an object that has ceased to match, as it was, for one who reads stored bytes. It is
-// not looked for among decoded objects: at that revision, these have it as it is.
+// gone returns an object that has ceased to match, as it was, for a reader of stored bytes. It is
+// not taken from the decoded objects: at that revision, these have its new state.
 func (u *unread) gone(of objectcache.Stored) *objectcache.Object {
 	return objectcache.Alone(of, u.decode, u.encoder)
 }
@@ -72,11 +72,11 @@ func (e storedEncoder) Encode(
 	return e.format.Encode(identifier, encode, of.Value, of.Revision)
 }
 
-// storedMatcher selects objects by their stored bytes. That of nil never can.
+// storedMatcher selects objects by their stored bytes. A nil one never can.
 type storedMatcher struct {
 	format *rawlist.Format
 	pred   *storage.SelectionPredicate
-	all    bool // is what is selected
+	all    bool // all objects are selected
 }
 
 // newStoredMatcher returns the matcher of a predicate. It is nil where objects must be decoded to
@@ -89,7 +89,7 @@ func newStoredMatcher(f *rawlist.Format, pred *storage.SelectionPredicate) *stor
 	return &storedMatcher{format: f, pred: pred, all: pred.Empty()}
 }
 
-// matches tells whether a stored object matches. ok is false for one that has to be decoded to know
+// matches reports whether a stored object matches. ok is false for one that has to be decoded for
 // that, or to be sent.
 func (m *storedMatcher) matches(value []byte) (matched, ok bool) {
 	if m == nil || !m.format.Marked(value) {
@@ -105,14 +105,14 @@ func (m *storedMatcher) matches(value []byte) (matched, ok bool) {
 	return m.pred.Label.Matches(labels) && (m.pred.Field == nil || m.pred.Field.Matches(m.format.Fields(value))), true
 }
 
-// mark decodes what is to be written into out, if that can be marked, and returns what is to be
-// stored. out has no resourceVersion then.
+// mark decodes the encoded object into out, if the kind can be marked, and returns the bytes to
+// store. out has no resourceVersion then.
 func (s *Store) mark(ctx context.Context, key string, data []byte, obj, out runtime.Object) (stored []byte, decoded bool) {
 	if s.format == nil || out == nil || out == obj {
 		return data, false
 	}
 	if err := s.decodeInto(ctx, key, data, 0, out); err != nil {
-		return data, false // whoever reads it is told
+		return data, false // a later read returns the error
 	}
 	return s.format.Mark(data, out), true
 }

@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// TestWhatIsGoneLeavesWhatIs: an object that has ceased to match is told of as it was, with the
-// revision of what it has become. Reading that must not cost others what it has become.
+// TestWhatIsGoneLeavesWhatIs: an object that has ceased to match is sent as it was, with the
+// revision of its new state. Reading the old state must not drop the decoded new one.
 func TestWhatIsGoneLeavesWhatIs(t *testing.T) {
 	t.Parallel()
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)

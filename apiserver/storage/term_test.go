@@ -26,7 +26,7 @@ func TestLeaderTermHeader(t *testing.T) {
 		{"a term", []string{"42"}, 200, 42},
 		{"not a number", []string{"leader"}, 400, 0},
 		{"negative", []string{"-1"}, 400, 0},
-		// Zero would mean "not fenced": a leader that says so is mistaken.
+		// Zero would mean "not fenced": a leader that sends it is wrong.
 		{"zero", []string{"0"}, 400, 0},
 		{"two", []string{"1", "2"}, 400, 0},
 		{"empty", []string{""}, 400, 0},
@@ -109,8 +109,7 @@ func TestDeposedLeaderIsFenced(t *testing.T) {
 		pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
 		return stores[through].store.Create(WithLeaderTerm(t.Context(), term), "/pods/ns/"+name, pod, nil, 0)
 	}
-	// A busy machine may hold elections of its own: who is told to ask again does, and takes the
-	// term that there is then.
+	// A busy machine may hold elections of its own: a write that must be retried is, in the new term.
 	steady := func(do func() error) (err error) {
 		t.Helper()
 		c.Await("the store answers", func() bool {

@@ -16,13 +16,13 @@ import (
 // from a scenario's first object until it stops its watch.
 //
 // RunWatchSemantics has nearly twenty at once over one store. A watch of its cache holds ten
-// events, of all namespaces, and a cache as young as those of tests has no patience: it ends the
-// watches that nobody has come to read yet, as it may. A store that commits many objects at once is
-// too quick for them. And each event of an object that is made while it watches has 150 ms, which a
-// busy machine does not always keep: its watches are read once such an event is there.
+// events, of all namespaces, and a cache as young as those of tests has no patience: it may end
+// watches that are not read yet. A store that commits many objects at once is too quick for them.
+// And each event of an object that is made while it watches has 150 ms, which a busy machine does
+// not always keep: its watches are read once such an event is there.
 type turns struct {
 	storage.Interface
-	free chan struct{} // holds a token when nobody has the turn
+	free chan struct{} // holds a token when the turn is free
 
 	mu   sync.Mutex
 	now  string
@@ -96,7 +96,7 @@ func (t *turns) Watch(ctx context.Context, key string, opts storage.ListOptions)
 	return newTurnsWatch(t, w), nil
 }
 
-// turnsWatch hands on what a watch tells.
+// turnsWatch passes on the events of a watch.
 type turnsWatch struct {
 	watch.Interface
 	turns  *turns
@@ -145,7 +145,7 @@ func (w *turnsWatch) hand() {
 func (w *turnsWatch) move(to string) {
 	revision, err := w.turns.Versioner().ParseResourceVersion(to)
 	if err != nil {
-		return // the scenario looks at the event itself
+		return // the scenario reads the event itself
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

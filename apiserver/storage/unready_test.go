@@ -20,7 +20,7 @@ import (
 type cutOff struct {
 	Backend
 	why   atomic.Pointer[error]
-	stale bool // what this server has can be read all the same
+	stale bool // this server's state can be read all the same
 }
 
 func (c *cutOff) View(ctx context.Context, opts raftstore.ViewOptions) (raftstore.View, error) {
@@ -30,10 +30,10 @@ func (c *cutOff) View(ctx context.Context, opts raftstore.ViewOptions) (raftstor
 	return c.Backend.View(ctx, opts)
 }
 
-// TestListsWithoutALeaderFromTheStart asks a server that has not read the newest state yet: who
-// wants it is told that there is no leader, and not to come back later, which clients do without a
-// word. Informers, which want any state, are told to come back: what the server has may be older
-// than what they have seen.
+// TestListsWithoutALeaderFromTheStart lists at a server that has not read the newest state yet. A
+// list of the newest state gets the error that there is no leader, and no Retry-After, which
+// clients obey without a word. Informers, which accept any state, get a Retry-After: the server's
+// state may be older than theirs.
 func TestListsWithoutALeaderFromTheStart(t *testing.T) {
 	t.Parallel()
 	backend := &cutOff{Backend: newBackend(t)}
@@ -78,7 +78,7 @@ func TestListsWithoutALeaderFromTheStart(t *testing.T) {
 			t.Errorf("with a leader, at %q: %v", revision, err)
 		}
 	}
-	// What it has is no older now than what it has shown.
+	// Its state is no older now than the one that it has shown.
 	cut(leaderless())
 	backend.stale = true
 	if err := store.GetList(t.Context(), "/pods/", storage.ListOptions{Predicate: labelled, Recursive: true, ResourceVersion: "0"}, &example.PodList{}); err != nil {
@@ -86,7 +86,7 @@ func TestListsWithoutALeaderFromTheStart(t *testing.T) {
 	}
 }
 
-// leaderless is what the store says when there has been no leader for long.
+// leaderless is the store's error when there has been no leader for long.
 func leaderless() error {
 	return &raftstore.LeaderlessError{For: time.Minute, Reason: "no leader has been known for 1m0s"}
 }

@@ -30,8 +30,8 @@ import (
 // stops reading; the store's history is the long buffer.
 const watchBuffer = 100
 
-// watchError makes an answer of an error. A resourceVersion that is none is the client's fault; the
-// registries do not tell it from a fault of the server.
+// watchError makes an answer of an error. An invalid resourceVersion is the client's fault; the
+// registries do not distinguish it from a fault of the server.
 func watchError(err error, resource schema.GroupResource) error {
 	return storeerr.InterpretWatchError(err, resource, "")
 }
@@ -54,7 +54,7 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 	listWatch := utilfeature.DefaultFeatureGate.Enabled(features.WatchList)
 	wantInitial := opts.SendInitialEvents != nil && *opts.SendInitialEvents && listWatch
 	if revision == 0 && listWatch && opts.SendInitialEvents != nil && !*opts.SendInitialEvents {
-		// Only what happens from now on: "now" must not be before writes already acknowledged.
+		// Only changes from now on: "now" must not be before writes already acknowledged.
 		view, err := s.view(ctx, "getCurrentResourceVersion", raftstore.ViewOptions{})
 		if err != nil {
 			return nil, err
@@ -95,19 +95,19 @@ type watcher struct {
 	pred            storage.SelectionPredicate
 	acceptAll       bool
 	progress        bool
-	tellsBegin      bool           // its progress, as soon as it can be asked for that
+	tellsBegin      bool           // its progress, as soon as it can be requested
 	bookmarks       bool           // now and then, and before the request's time is over
 	own             bool           // objects are the consumer's, and not shared
 	stored          *storedMatcher // nil when all objects are decoded
-	from            string         // the resourceVersion that was asked for
+	from            string         // the requested resourceVersion
 	after           uint64         // the last revision that the consumer knows
-	initial         bool           // begin with what exists
+	initial         bool           // begin with the existing objects
 	initialBookmark bool           // and mark where that ends
 
 	cancel    context.CancelFunc
 	result    chan watch.Event
 	source    raftstore.Watcher // set under the lock of the store
-	delivered atomic.Uint64     // the revision up to which everything is in result
+	delivered atomic.Uint64     // the revision up to which all events are in result
 	turn      atomic.Pointer[watchwriter.Turn]
 	events    []watch.Event // of one turn, empty between turns
 }
@@ -123,7 +123,7 @@ func (w *watcher) run(ctx context.Context) {
 	defer w.cancel()
 	err := w.stream(ctx)
 	if ctx.Err() != nil || errors.Is(err, raftstore.ErrClosed) {
-		// The consumer has gone, or this server is about to: the end of the stream says it all.
+		// The consumer has gone, or this server is about to: the end of the stream is enough.
 		return
 	}
 	select {
@@ -132,7 +132,7 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// stream sends events until something ends it, and returns what.
+// stream sends events until an error ends it, and returns the error.
 func (w *watcher) stream(ctx context.Context) error {
 	if err := w.store.track(w); err != nil {
 		return err
@@ -154,7 +154,7 @@ func (w *watcher) stream(ctx context.Context) error {
 	w.source = source
 	w.store.mu.Unlock()
 	if w.tellsBegin {
-		source.RequestProgress() // whoever has asked before was not heard
+		source.RequestProgress() // earlier requests for progress were not heard
 	}
 	if w.bookmarks {
 		defer w.remind(ctx, source)()
@@ -175,8 +175,7 @@ func (w *watcher) stream(ctx context.Context) error {
 	}
 }
 
-// enough is how many bytes of objects a watch sends in a turn: about what goes out as one frame of
-// HTTP/2.
+// enough is how many bytes of objects a watch sends in a turn: about one frame of HTTP/2.
 const enough = 15 << 10
 
 // most is how many events a watch keeps room for between turns.
@@ -204,7 +203,7 @@ func (w *watcher) sendInTurn(ctx context.Context, turn *watchwriter.Turn, source
 	}
 	ready := min(len(events), room)
 	for i := range ready {
-		w.result <- events[i] // there is room, and nobody else sends
+		w.result <- events[i] // there is room, and no other goroutine sends
 	}
 	if ready == 0 {
 		turn.Done()
@@ -234,7 +233,7 @@ func sizeOf(batch raftstore.Batch) (size int) {
 	return size
 }
 
-// open returns what the watch reads.
+// open returns the source of the watch.
 func (w *watcher) open() (raftstore.Watcher, error) {
 	if value, ok := w.store.index.wanted(&w.pred); ok && w.recursive && !w.own {
 		return w.store.index.watch(w.key, value, w.after)
@@ -247,10 +246,10 @@ func (w *watcher) open() (raftstore.Watcher, error) {
 }
 
 // beforeEnd is how long before the end of a request its watch gets a last bookmark. A client that
-// goes on from there has little to be told again. It is that of Kubernetes.
+// goes on from there gets few events again. It is Kubernetes'.
 const beforeEnd = 2 * time.Second
 
-// remind asks for bookmarks, until the function that it returns is called.
+// remind requests bookmarks, until the function that it returns is called.
 func (w *watcher) remind(ctx context.Context, source raftstore.Watcher) (stop func()) {
 	var (
 		mu      sync.Mutex
@@ -369,8 +368,8 @@ func (w *watcher) sendExisting(ctx context.Context, item *raftstore.Item, read i
 		if !w.matches(shared.Shared()) {
 			return nil
 		}
-		// Not the shared object: upstream's encoder of tables finds out while it encodes that it
-		// has told the columns.
+		// Not the shared object: upstream's encoder of tables notes only while it encodes that it has
+		// sent the columns.
 		obj = shared.Copy()
 	default:
 		if obj, err = w.store.decodeStored(ctx, of); err != nil {
@@ -383,7 +382,7 @@ func (w *watcher) sendExisting(ctx context.Context, item *raftstore.Item, read i
 	return w.send(ctx, watch.Event{Type: watch.Added, Object: obj})
 }
 
-// untransformed takes out of an error what a watch need not tell apart.
+// untransformed unwraps a transformError, which a watch need not distinguish.
 func untransformed(err error) error {
 	var transform *transformError
 	if errors.As(err, &transform) {
@@ -401,7 +400,7 @@ func (w *watcher) sendBatch(ctx context.Context, batch raftstore.Batch) error {
 	return err
 }
 
-// eventsOf calls send with what a batch is for this watch.
+// eventsOf calls send with the events of a batch for this watch.
 func (w *watcher) eventsOf(ctx context.Context, batch raftstore.Batch, send func(watch.Event) error) error {
 	if len(batch.Events) == 0 {
 		if !w.progress && !w.bookmarks {
@@ -434,12 +433,11 @@ func (w *watcher) eventsOf(ctx context.Context, batch raftstore.Batch, send func
 	return nil
 }
 
-// translate makes of a change in the store what it is for this watch: an object that begins to
-// match is added, one that no longer does is deleted. The object is nil when there is nothing to
-// tell.
+// translate turns a change in the store into an event of this watch: an object that begins to match
+// is added, one that no longer does is deleted. The object is nil when there is no event.
 func (w *watcher) translate(ctx context.Context, event *raftstore.Event) (watch.EventType, runtime.Object, error) {
 	item := &event.Item
-	// That of a deletion is the object as it was last, with the revision at which it ceased to be.
+	// A deletion has the object as it was last, with the revision at which it ceased to be.
 	obj, is, err := w.read(ctx, storedItem(item))
 	if event.Kind == raftstore.Deleted {
 		if err != nil {
@@ -504,7 +502,7 @@ func (w *watcher) read(ctx context.Context, of objectcache.Stored) (sent runtime
 	return o, w.matches(o.Shared()), nil
 }
 
-// matched tells whether a stored object matches.
+// matched reports whether a stored object matches.
 func (w *watcher) matched(ctx context.Context, of objectcache.Stored) (bool, error) {
 	if matched, ok := w.stored.matches(of.Value); ok {
 		return matched, nil
@@ -539,8 +537,8 @@ func (w *watcher) send(ctx context.Context, event watch.Event) error {
 	}
 }
 
-// deletedError says that an object which cannot be read was deleted, if that is so: the consumer
-// then knows that it must list again.
+// deletedError marks the error of an object which cannot be read as one of a deletion, if it is
+// corrupt: the consumer then knows that it must list again.
 func deletedError(err error) error {
 	var corrupt *corruptError
 	if errors.As(err, &corrupt) {

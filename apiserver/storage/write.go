@@ -36,8 +36,8 @@ func (s *Store) Create(ctx context.Context, key string, obj, out runtime.Object,
 	return err
 }
 
-// put writes an object, as encoded in data, over a state, together with its companions. When one
-// of these is refused, it may change the object and try again. out gets what was stored, unless it
+// put writes an object, as encoded in data, over a state, together with its companions. When one of
+// these is refused, it may change the object and try again. out gets the stored object, unless it
 // is nil.
 func (s *Store) put(
 	ctx context.Context, verb, key string, was *state, obj runtime.Object, data []byte, ttl uint64, out runtime.Object,
@@ -78,10 +78,9 @@ func (s *Store) put(
 	}
 }
 
-// write commits one operation on a key that must be at a revision, 0 for absent, with what
-// accompanies it. A conflict is not an error: it is returned for the caller to go on from what
-// stands there. The key's own precondition is checked first, and that of the guard, if it has a
-// key, last.
+// write commits one operation on a key that must be at a revision, 0 for absent, with its
+// companions. A conflict is not an error: it is returned for the caller to go on from the current
+// value. The key's own precondition is checked first, and the guard's, if it has a key, last.
 func (s *Store) write(
 	ctx context.Context, verb string, op raftstore.Op, atRevision uint64, with Companion, guard raftstore.Precondition,
 ) (uint64, *raftstore.ConflictError, error) {
@@ -127,20 +126,20 @@ func (s *Store) encode(obj runtime.Object) ([]byte, error) {
 	return to.data, nil
 }
 
-// piece is what an encoder writes. An encoder that asks for memory of about the right size and
+// piece is the output of an encoder. An encoder that allocates memory of about the right size and
 // writes that, as protobuf's does with an object, need not have it copied: it is kept as it is.
 type piece struct {
-	given []byte // the memory that was asked for last, and has not been written yet
+	given []byte // the memory that was allocated last, and has not been written yet
 	data  []byte
 }
 
-// Allocate implements runtime.MemoryAllocator. The memory is nobody else's.
+// Allocate implements runtime.MemoryAllocator. The memory is the caller's alone.
 func (p *piece) Allocate(n uint64) []byte {
 	p.given = make([]byte, n)
 	return p.given
 }
 
-// pieceSlack is by how much protobuf's encoder asks for more than it writes: it takes the length of
+// pieceSlack is the surplus of the memory that protobuf's encoder allocates: it takes the length of
 // the message for a number of eight bytes, and one has at least one.
 const pieceSlack = 7
 
@@ -248,7 +247,7 @@ func (s *Store) GuaranteedUpdate(
 			return err2
 		}
 		if !st.stale && st.revision != 0 && bytes.Equal(data, rawlist.Unmarked(st.data)) {
-			// Nothing to write, if this is what really stands in the store.
+			// Nothing to write, if this is the stored object.
 			if !st.current {
 				seen := st.revision
 				if st, err = reader.newest(ctx); err != nil || st.revision != seen {

@@ -73,8 +73,8 @@ func (a *Approval) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	}
 }
 
-// MaySign reports a change of the status of a pod's request by a user who may not sign for its
-// signer.
+// MaySign returns an error for a change of the status of a pod's request by a user that may not
+// sign for its signer.
 func MaySign(ctx context.Context, authz authorizer.Authorizer, r, old *certificatesv1.PodCertificateRequest) field.ErrorList {
 	if apiequality.Semantic.DeepEqual(r.Status, old.Status) {
 		return nil
@@ -93,7 +93,7 @@ func MaySign(ctx context.Context, authz authorizer.Authorizer, r, old *certifica
 	return field.ErrorList{field.Forbidden(at, fmt.Sprintf("User %q is not permitted to \"sign\" for signer %q", who.GetName(), signer))}
 }
 
-// allowed tells whether a user may sign for a signer.
+// allowed reports whether a user may sign for a signer.
 func allowed(ctx context.Context, authz authorizer.Authorizer, who user.Info, signer string) bool {
 	decision, _, err := authz.Authorize(ctx, authorizer.AttributesRecord{
 		User:            who,

@@ -21,8 +21,8 @@ import (
 	"github.com/barque/barque/apiserver/refusals"
 )
 
-// Claims checks what writes to claims for devices take besides a good object: a namespace that
-// allows administrative access, and the right to write a part of the status.
+// Claims checks requirements of writes to claims for devices that are not in the object: a
+// namespace that allows administrative access, and the right to write a part of the status.
 type Claims struct {
 	Authorizer authorizer.Authorizer
 	// Namespace reads a namespace.
@@ -33,7 +33,7 @@ type Claims struct {
 func (c *Claims) MayRequest(ctx context.Context, namespace string, requests []resourcev1.DeviceRequest) field.ErrorList {
 	for i := range requests {
 		if e := requests[i].Exactly; e != nil && ptr.Deref(e.AdminAccess, false) {
-			// Clients know this path, which is that of versions without "exactly".
+			// Clients expect this path, which is the one of versions without "exactly".
 			return c.adminAccess(ctx, namespace, field.NewPath("spec", "devices", "requests").Index(i).Child("adminAccess"))
 		}
 	}
@@ -51,9 +51,9 @@ func (c *Claims) adminAccess(ctx context.Context, namespace string, at *field.Pa
 	return nil
 }
 
-// MayWriteStatus checks a change of a status. Allocation and reservations take the right to bind
-// claims, anywhere. What is reported of devices takes the right to do so for their driver; one that
-// holds for the own node is enough for a service account of a pod there.
+// MayWriteStatus checks a change of a status. Allocation and reservations need the right to bind
+// claims, anywhere. Reports about devices need the right to report for their driver; one that holds
+// for the own node is enough for a service account of a pod there.
 func (c *Claims) MayWriteStatus(ctx context.Context, claim, old *resourcev1.ResourceClaim) field.ErrorList {
 	status, was := &claim.Status, &old.Status
 	var errs field.ErrorList
@@ -85,7 +85,8 @@ func (c *Claims) MayWriteStatus(ctx context.Context, claim, old *resourcev1.Reso
 	return errs
 }
 
-// mayReport tells whether one of the verbs is allowed for a driver, and why the first one is not.
+// mayReport reports whether one of the verbs is allowed for a driver; the error is that of the
+// first one.
 func (c *Claims) mayReport(ctx context.Context, attrs authorizer.Attributes, verbs []string, driver string) error {
 	var first error
 	for ctx, verb := range refusals.Questions(ctx, verbs...) {
@@ -154,7 +155,7 @@ func nodeOf(a *resourcev1.AllocationResult) string {
 	return f.Values[0]
 }
 
-// onNode tells whether a user is a service account whose token is for a pod on the node.
+// onNode reports whether a user is a service account whose token is for a pod on the node.
 func onNode(who user.Info, node string) bool {
 	if _, _, err := serviceaccount.SplitUsername(who.GetName()); err != nil || node == "" {
 		return false
@@ -163,7 +164,7 @@ func onNode(who user.Info, node string) bool {
 	return len(of) == 1 && of[0] == node && len(utilvalidation.IsDNS1123Subdomain(node)) == 0
 }
 
-// may returns nil when the request that the attributes stand for is allowed.
+// may returns nil when the request of the part is allowed.
 func (c *Claims) may(ctx context.Context, p part) error {
 	decision, reason, err := c.Authorizer.Authorize(ctx, &p)
 	switch {

@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// claimsFor returns checks that allow what is listed as "verb subresource namespace/name".
+// claimsFor returns checks that allow the listed rights, each "verb subresource namespace/name".
 func claimsFor(allowed ...string) *Claims {
 	return &Claims{
 		Authorizer: authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {

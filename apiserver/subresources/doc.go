@@ -2,5 +2,5 @@
 // binding and evicting pods, changing the containers of a running pod, deleting and finalizing
 // namespaces, and issuing tokens of service accounts.
 //
-// Each works on the storage of its parent, which it is given; none keeps anything.
+// Each works on the storage of its parent, which it is given; none has state.
 package subresources

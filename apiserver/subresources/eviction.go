@@ -31,7 +31,7 @@ import (
 type Eviction struct {
 	pods   *resource.Storage
 	client kubernetes.Interface
-	// budgets tells whether PodDisruptionBudgets are served.
+	// budgets reports whether PodDisruptionBudgets are served.
 	budgets bool
 	now     func() metav1.Time
 }
@@ -110,8 +110,9 @@ func (e *Eviction) Create(ctx context.Context, name string, obj runtime.Object, 
 // conflicts is how long an eviction tries to get ahead of other writers.
 var conflicts = wait.Backoff{Steps: 20, Duration: 500 * time.Millisecond, Factor: 1, Jitter: 0.1}
 
-// evict deletes the pod as it is now, if its budget allows that. again tells that nothing has been
-// spent or deleted, because a pod that needs no budget has changed meanwhile: it may need one now.
+// evict deletes the pod as it is now, if its budget allows that. again reports that nothing has
+// been spent or deleted, because a pod that needs no budget has changed meanwhile: it may need
+// one now.
 func (e *Eviction) evict(ctx context.Context, name string, deletion *metav1.DeleteOptions) (again bool, err error) {
 	got, err := e.pods.Get(ctx, name, &metav1.GetOptions{})
 	if err != nil {
@@ -119,7 +120,7 @@ func (e *Eviction) evict(ctx context.Context, name string, deletion *metav1.Dele
 	}
 	pod := got.(*corev1.Pod)
 	pinUID(deletion, pod)
-	// A version that the client asks for is its own matter.
+	// A client's own precondition on the version stays.
 	exact := false
 	pin := func() {
 		if deletion.Preconditions.ResourceVersion == nil {
@@ -151,7 +152,7 @@ func (e *Eviction) evict(ctx context.Context, name string, deletion *metav1.Dele
 }
 
 // pinUID lets a deletion concern this pod alone: the budget is spent on it, not on one that may
-// have taken its name. A client that names a UID has said which pod it means.
+// have taken its name. A UID of the client stays.
 func pinUID(deletion *metav1.DeleteOptions, pod *corev1.Pod) {
 	if deletion.Preconditions == nil {
 		deletion.Preconditions = &metav1.Preconditions{}
@@ -161,12 +162,12 @@ func pinUID(deletion *metav1.DeleteOptions, pod *corev1.Pod) {
 	}
 }
 
-// addCondition gives the pod the condition by which its controller tells a disruption from a
-// failure.
+// addCondition gives the pod the condition by which its controller distinguishes a disruption from
+// a failure.
 func (e *Eviction) addCondition(ctx context.Context, pod *corev1.Pod, deletion *metav1.DeleteOptions) error {
 	p := deletion.Preconditions
 	if len(deletion.DryRun) > 0 || (p.UID != nil && *p.UID != pod.UID) {
-		return nil // the deletion says what is wrong
+		return nil // the deletion reports the error
 	}
 	metadata := map[string]any{"uid": pod.UID}
 	if p.ResourceVersion != nil {
@@ -189,7 +190,7 @@ func (e *Eviction) addCondition(ctx context.Context, pod *corev1.Pod, deletion *
 	return nil
 }
 
-// needsBudget tells whether the pod's going disrupts anything.
+// needsBudget reports whether the end of the pod is a disruption.
 func needsBudget(pod *corev1.Pod) bool {
 	switch pod.Status.Phase {
 	case corev1.PodSucceeded, corev1.PodFailed, corev1.PodPending:
@@ -269,7 +270,7 @@ func (e *Eviction) take(ctx context.Context, b *policyv1.PodDisruptionBudget, po
 	return err
 }
 
-// whyNot tells why a budget allows no disruption.
+// whyNot returns the reason why a budget allows no disruption.
 func whyNot(b *policyv1.PodDisruptionBudget) string {
 	c := meta.FindStatusCondition(b.Status.Conditions, policyv1.DisruptionAllowedCondition)
 	if c != nil && c.Status == metav1.ConditionFalse && c.Reason == policyv1.SyncFailedReason && c.Message != "" {
@@ -281,7 +282,7 @@ func whyNot(b *policyv1.PodDisruptionBudget) string {
 	return fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", b.Name, b.Status.DesiredHealthy, b.Status.CurrentHealthy)
 }
 
-// tooMany refuses an eviction for now: the budget's status does not tell yet whether it is allowed.
+// tooMany refuses an eviction for now: the budget's status does not show yet whether it is allowed.
 func tooMany(budget string) error {
 	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 10)
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{

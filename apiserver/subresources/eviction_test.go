@@ -86,7 +86,7 @@ func TestEvictionSpendsItsBudget(t *testing.T) {
 	}
 }
 
-// Whatever else a deletion asks for, it is of the pod that the budget is spent on.
+// With any options, a deletion is of the pod that the budget is spent on.
 func TestEvictionIsOfOnePod(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u", ResourceVersion: "7"}}
 	for name, c := range map[string]struct {
@@ -110,7 +110,8 @@ func TestEvictionIsOfOnePod(t *testing.T) {
 	}
 }
 
-// The evicted pod says so in its status, and the deletion is of the pod as it is after that.
+// The evicted pod has the condition in its status, and the deletion is of the pod as it is
+// after that.
 func TestEvictionAddsTheCondition(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "7"},
 		Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}

@@ -40,7 +40,7 @@ func (n *Namespaces) Watch(ctx context.Context, options *metainternalversion.Lis
 	return n.WatchGathered(ctx, options)
 }
 
-// DeleteCollection hides that of the embedded storage, so that it is neither served nor named in
+// DeleteCollection hides the embedded storage's, so that it is neither served nor named in
 // discovery. Namespaces go one by one, on purpose.
 func (n *Namespaces) DeleteCollection() {}
 

@@ -22,7 +22,7 @@ type Resize struct {
 
 var _ rest.Patcher = (*Resize)(nil)
 
-// NewResize returns the subresource of pods. prepare restores what is not resources.
+// NewResize returns the subresource of pods. prepare restores all fields but resources.
 func NewResize(pods *resource.Storage, prepare func(pod, old *corev1.Pod), validate func(pod, old *corev1.Pod) field.ErrorList) *Resize {
 	return &Resize{pods, newUpdater(pods, prepared{
 		prepare: func(_ context.Context, obj, was runtime.Object) {

@@ -27,9 +27,9 @@ import (
 
 const (
 	minTokenLifetime = 10 * time.Minute
-	// Tokens that the service-account admission puts into pods ask for this and may get more, up to
-	// a year, with a warning after the time they asked for. So clients that do not read the file
-	// again at once go on working, and so do pods while no server can issue the next token.
+	// Tokens that the service-account admission puts into pods request this and may get more, up to a
+	// year, with a warning after the requested time. So clients that do not read the file again at
+	// once go on working, and so do pods while no server can issue the next token.
 	extendedRequest  = 3607 * time.Second
 	extendedLifetime = 365 * 24 * time.Hour
 )
@@ -46,7 +46,7 @@ type Token struct {
 // TokenLifetimes are the rules for the lifetimes of tokens.
 type TokenLifetimes struct {
 	Max    time.Duration // of every token; 0 means no bound
-	Extend bool          // tokens of pods get more than they ask for, within Max
+	Extend bool          // tokens of pods get more than they request, within Max
 }
 
 var (
@@ -118,14 +118,14 @@ func (t *Token) Create(ctx context.Context, name string, obj runtime.Object, val
 	}
 	audit.AddAuditAnnotation(ctx, serviceaccount.IssuedCredentialIDAuditAnnotationKey, id)
 	if binding.WarnAfter > 0 {
-		// The holder is told the time that was asked for, so that it refreshes the token by then.
+		// The holder gets the requested time, so that it refreshes the token by then.
 		expires = expires.Add(binding.WarnAfter - binding.Lifetime)
 	}
 	req.Status = authenticationv1.TokenRequestStatus{Token: token, ExpirationTimestamp: metav1.NewTime(expires)}
 	return req, nil
 }
 
-// complete fills in what the request leaves open.
+// complete fills in fields that the request leaves open.
 func (t *Token) complete(req *authenticationv1.TokenRequest, namespace, name string) {
 	req.Namespace, req.Name = namespace, name
 	req.Status = authenticationv1.TokenRequestStatus{}
@@ -149,7 +149,7 @@ func validateTokenRequest(req *authenticationv1.TokenRequest, lifetime time.Dura
 	return nil
 }
 
-// setLifetime bounds what was asked for, and extends the tokens of pods.
+// setLifetime bounds the requested lifetime, and extends the tokens of pods.
 func (t *Token) setLifetime(ctx context.Context, req *authenticationv1.TokenRequest, b *authn.Binding, asked time.Duration) {
 	b.Lifetime = asked
 	most := t.lifetimes.Max
@@ -211,7 +211,7 @@ func (t *Token) bind(ctx context.Context, req *authenticationv1.TokenRequest, b 
 	return matches(ref.UID, ref.Kind, meta)
 }
 
-// ofSecret tells that a request is for the token that a Secret of type
+// ofSecret reports that a request is for the token that a Secret of type
 // kubernetes.io/service-account-token is to hold: it is bound to a Secret, and its audience is the
 // issuer of such tokens. That one has no end: it is good as long as the Secret holds it.
 func ofSecret(req *authenticationv1.TokenRequest, b *authn.Binding) bool {
@@ -247,7 +247,7 @@ func (t *Token) bindPod(ctx context.Context, req *authenticationv1.TokenRequest,
 	if pod.Spec.NodeName == "" {
 		return pod, nil
 	}
-	// The node is told in the token for information; it may be gone by now.
+	// The token names the node for information; the node may be gone by now.
 	node, err := t.client.CoreV1().Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{})
 	switch {
 	case err == nil:

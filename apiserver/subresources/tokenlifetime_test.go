@@ -82,7 +82,7 @@ func TestTokenLifetimes(t *testing.T) {
 	}
 }
 
-// bound returns the longest lifetime that may be asked for.
+// bound returns the longest lifetime that may be requested.
 func (l TokenLifetimes) bound(asked time.Duration) time.Duration {
 	if l.Max == 0 {
 		return asked

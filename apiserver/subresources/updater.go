@@ -15,7 +15,7 @@ import (
 // updater writes the object of the parent by rules of its own.
 type updater struct{ store *registry.Store }
 
-// prepared replaces what the parent's strategy does on an update.
+// prepared replaces the parent strategy's steps of an update.
 type prepared struct {
 	rest.RESTUpdateStrategy
 	resource.BoundedMistakes

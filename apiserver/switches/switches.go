@@ -26,7 +26,7 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 	o.Versions.addFlag(f)
 }
 
-// Check returns an error for options that are wrong. served are the versions that there are.
+// Check returns an error for faulty options. served are the existing versions.
 func (o Options) Check(served []schema.GroupVersion) error {
 	return errors.Join(o.Gates.check(), o.Versions.check(served))
 }

@@ -6,26 +6,26 @@
 // turns. Each event of each watcher is a frame, a TLS record and a system call then, which cost far
 // more than the event itself, whose encoding all watchers share.
 //
-// So a [Handler] wraps the response, and [Gather] tells it the queue. At a flush, the response lets
+// So a [Handler] wraps the response, and [Gather] gives it the queue. At a flush, the response lets
 // the goroutines run that are ready, among them those that bring the next events. Where the queue
 // has events then, the flush is left to the last of them.
 //
 // Where thousands watch the same objects, each event makes thousands of goroutines ready at once.
-// Whatever else the server does, the next write included, would wait behind them at each of its
+// All other work of the server, the next write included, would wait behind them at each of its
 // steps. So only as many watches have a turn at a time as there are processors. The others wait in
 // a line, where Go's scheduler does not see them. A watch that is a [Reader] waits there with one
-// event in hand, takes what has come meanwhile, and passes the turn to its response. Of any other
-// watch, the response alone takes a turn, before it is written to.
+// event in hand, takes the events that have come meanwhile, and passes the turn to its response. Of
+// any other watch, the response alone takes a turn, before it is written to.
 //
-// # What always holds
+// # Invariants
 //
-//   - Turns are given in the order in which they are asked for. Nobody waits while a turn is free.
+//   - Turns are given in the order of the requests for them. No request waits while a turn is free.
 //   - No event waits for time to pass, or for an event that may not come. On an idle server nothing
 //     else is ready, and an event is sent at once. On a busy one it waits for responses that are
 //     written to, each for no longer than [patience].
 //   - A client that does not read keeps others waiting once, and no more until it reads again.
 //   - The bytes are those that the API machinery writes, in the same order.
 //   - A response holds no more than [enough] bytes back, and none after its watch has been stopped.
-//   - Only a storage whose watch is handed to the client as it is calls Gather: whoever leaves
+//   - Only a storage whose watch goes to the client unchanged calls Gather: a wrapper that leaves
 //     events out between the queue and the response would leave the flush out, too.
 package watchwriter

@@ -29,7 +29,7 @@ type turns struct {
 	armed   bool // the timer is going to fire
 }
 
-// side is one of the two goroutines that a turn is for.
+// side is one of the two goroutines that take a turn.
 type side uint8
 
 const (
@@ -38,7 +38,7 @@ const (
 	writes      // to the response: the goroutine of the request
 )
 
-// Turn is that of one watch. Its methods are for the goroutine that brings the events.
+// Turn is the turn of one watch. Its methods are for the goroutine that brings the events.
 type Turn struct {
 	turns   *turns
 	granted [writes + 1]chan struct{}
@@ -68,8 +68,8 @@ func most() int { return runtime.GOMAXPROCS(0) }
 // Take waits for the turn. It is false when there is none to wait for: the response has not begun,
 // or has ended, or the context is done. Without a turn, events can be sent at any time.
 //
-// The turn ends with Done, or with Pass. Whoever has it waits for nothing. Before, the goroutines
-// run that are ready, among them those that bring the next events.
+// The turn ends with Done, or with Pass. Its holder waits for nothing. Before, the goroutines run
+// that are ready, among them those that bring the next events.
 func (t *Turn) Take(ctx context.Context) bool {
 	runtime.Gosched()
 	s := t.turns
@@ -119,14 +119,14 @@ func (t *Turn) Pass() {
 // Done ends the turn of a caller that has sent nothing.
 func (t *Turn) Done() { t.done() }
 
-// begin says that the response is flushed after its events from now on.
+// begin records that the response is flushed after its events from now on.
 func (t *Turn) begin() {
 	t.turns.mu.Lock()
 	defer t.turns.mu.Unlock()
 	t.begun = true
 }
 
-// end says that nothing is written any more.
+// end records that nothing is written any more.
 func (t *Turn) end() {
 	t.turns.mu.Lock()
 	defer t.turns.mu.Unlock()
@@ -136,7 +136,7 @@ func (t *Turn) end() {
 	}
 }
 
-// passed says that the response has the turn.
+// passed reports whether the response has the turn.
 func (t *Turn) passed() bool {
 	t.turns.mu.Lock()
 	defer t.turns.mu.Unlock()
@@ -154,14 +154,14 @@ func (t *Turn) write() {
 	}
 }
 
-// done ends the turn of whoever has it.
+// done ends the turn of its holder.
 func (t *Turn) done() {
 	t.turns.mu.Lock()
 	defer t.turns.mu.Unlock()
 	t.release()
 }
 
-// ask gives the turn to one who wants it, or sees to it that it is granted; the caller holds mu.
+// ask gives the turn to a side, or sees to it that it is granted; the caller holds mu.
 func (t *Turn) ask(who side) bool {
 	s := t.turns
 	switch {
@@ -192,7 +192,7 @@ func (t *Turn) enqueue() {
 	t.turns.waiting = append(t.turns.waiting, t)
 }
 
-// grant gives a turn to whoever has waited for it; the caller holds mu.
+// grant gives the turn to a side that has waited for it; the caller holds mu.
 func (t *Turn) grant(now time.Time) {
 	for _, who := range [...]side{writes, reads} {
 		if t.wants[who] {
@@ -210,14 +210,14 @@ func (t *Turn) release() {
 	switch {
 	case t.counts:
 		s.drop(t)
-	case wrote: // reading alone does not tell whether the client is quick again
+	case wrote: // reading alone does not show whether the client is quick again
 		t.slow = now.Sub(t.since) >= patience
 	}
 	switch {
 	case !t.wants[reads] && !t.wants[writes]:
 	case t.slow:
 		t.grant(now)
-	default: // after those who wait
+	default: // behind the waiting ones
 		t.enqueue()
 	}
 	if s.grant(now); len(s.waiting) > 0 {
@@ -238,7 +238,7 @@ func (s *turns) drop(t *Turn) {
 	}
 }
 
-// grant gives turns to those who have waited longest; the caller holds mu.
+// grant gives turns to those that have waited longest; the caller holds mu.
 func (s *turns) grant(now time.Time) {
 	for len(s.waiting) > 0 && len(s.having) < most() {
 		t := s.waiting[0]
@@ -249,7 +249,7 @@ func (s *turns) grant(now time.Time) {
 	}
 }
 
-// watch has expire called while there are some who wait; the caller holds mu.
+// watch has expire called while some wait; the caller holds mu.
 func (s *turns) watch() {
 	switch {
 	case s.armed:
@@ -262,7 +262,7 @@ func (s *turns) watch() {
 	s.armed = true
 }
 
-// expire takes their turns from those who have had them for too long.
+// expire ends turns that have lasted too long.
 func (s *turns) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -35,7 +35,7 @@ func writeAll(s *turns) (all []*Turn) {
 	return all
 }
 
-// empty says that nobody has a turn, or waits for one.
+// empty reports that there is no turn, and none is waited for.
 func (s *turns) empty() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,8 +81,7 @@ func TestTurnsAreGivenInOrder(t *testing.T) {
 	})
 }
 
-// Whoever is slow keeps nobody waiting for longer than patience, and needs no turn until it is
-// quick.
+// A slow response delays others for no longer than patience, and needs no turn until it is quick.
 func TestTheSlowLoseTheirTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s turns
@@ -94,7 +93,7 @@ func TestTheSlowLoseTheirTurns(t *testing.T) {
 			t.Errorf("it waited for %v", waited)
 		}
 		for range most() - 1 {
-			begun(&s).write() // so that there is none left
+			begun(&s).write() // so that no turn is left
 		}
 		for _, one := range slow {
 			one.done()
@@ -132,7 +131,7 @@ func TestTheSlowStaySlowUntilTheyWrite(t *testing.T) {
 	})
 }
 
-// While others are written to, a response gathers what comes.
+// While others are written to, a response gathers events.
 func TestEventsAreGatheredUntilItIsTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &response{}
@@ -190,7 +189,8 @@ func TestAWatchThatEndsGivesUpItsTurn(t *testing.T) {
 	})
 }
 
-// What the watch has sent in its turn is flushed in the same turn, and nothing before all is sent.
+// Events that the watch has sent in its turn are flushed in the same turn, and nothing before all
+// are sent.
 func TestATurnIsPassedFromTheWatchToTheResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &response{}
@@ -234,7 +234,7 @@ func TestATurnIsPassedFromTheWatchToTheResponse(t *testing.T) {
 	})
 }
 
-// Nobody waits for a turn of a response that is not flushed, or of a watch that is stopped.
+// A response that is not flushed, and a watch that is stopped, have no turn to wait for.
 func TestThereIsNotAlwaysATurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s turns

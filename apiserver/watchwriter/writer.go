@@ -11,15 +11,14 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 )
 
-// enough is how many bytes are written without waiting for more: what fits into one frame of HTTP/2
-// that, with its head of 9 bytes, fits into one record of TLS. A byte more is a record and a system
-// call more.
+// enough is how many bytes are written without waiting for more: one frame of HTTP/2 that, with its
+// head of 9 bytes, fits into one record of TLS. A byte more is a record and a system call more.
 const enough = 16<<10 - 9
 
 type writerKey struct{}
 
-// Handler lets the responses of watches be gathered. It stands behind the filter that finds out
-// what is requested.
+// Handler lets the responses of watches be gathered. It stands behind the filter that parses
+// the request.
 func Handler(next http.Handler) http.Handler {
 	turns := &turns{}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -34,8 +33,8 @@ func Handler(next http.Handler) http.Handler {
 	})
 }
 
-// Gather tells the response of a request which watch it is written from. The watch that it returns
-// must be the one that is handed to the client.
+// Gather gives the response of a request the watch that it is written from. The watch that it
+// returns must be the one that goes to the client.
 func Gather(ctx context.Context, w watch.Interface) watch.Interface {
 	response, ok := ctx.Value(writerKey{}).(*writer)
 	if !ok {
@@ -48,8 +47,8 @@ func Gather(ctx context.Context, w watch.Interface) watch.Interface {
 	return &gathered{w, response}
 }
 
-// Reader is a watch that reads its events when it is its turn. What it has read by then goes out
-// together.
+// Reader is a watch that reads its events when it is its turn. The events that it has read by then
+// go out together.
 type Reader interface {
 	watch.Interface
 	// ReadInTurn is called once, before the first event is taken from the watch, which may have
@@ -81,7 +80,7 @@ type writer struct {
 	writing bool    // it is this response's turn
 	full    bool    // something was passed on since the last flush
 	held    *[]byte // written, but not passed on; nil when there is nothing
-	err     error   // of what was passed on
+	err     error   // of a write to the wrapped response
 }
 
 var (
@@ -89,7 +88,7 @@ var (
 	_ http.Flusher                         = (*writer)(nil)
 )
 
-// buffers are for what is held. A watch has one only while it holds something.
+// buffers are for held bytes. A watch has one only while it holds something.
 var buffers = sync.Pool{New: func() any { return new(make([]byte, 0, enough)) }}
 
 // Unwrap implements responsewriter.UserProvidedDecorator.
@@ -120,8 +119,8 @@ func (w *writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Flush implements http.Flusher. What is held waits for the turn of this response, and what comes
-// meanwhile goes out with it.
+// Flush implements http.Flusher. Held bytes wait for the turn of this response, and further events
+// go out with them.
 func (w *writer) Flush() {
 	if w.queue != nil && !w.begun {
 		w.begun = true
@@ -131,8 +130,8 @@ func (w *writer) Flush() {
 		w.flusher.Flush()
 		return
 	}
-	// The event that is in the queue is written next, and ends with a flush. After enough bytes
-	// others have their turn, however much there is.
+	// The event that is in the queue is written next, and ends with a flush. After enough bytes the
+	// turn ends, with any number of further events.
 	if !w.writing {
 		if !w.turn.passed() {
 			if runtime.Gosched(); len(w.queue) > 0 && !w.full {
@@ -151,7 +150,7 @@ func (w *writer) Flush() {
 	w.turn.done()
 }
 
-// release passes on what is held.
+// release passes on the held bytes.
 func (w *writer) release() {
 	if w.held == nil {
 		return

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// response notes what is sent.
+// response notes the sent bytes.
 type response struct {
 	http.ResponseWriter
 	calls []string
@@ -164,8 +164,8 @@ func TestErrorsEndTheResponse(t *testing.T) {
 	})
 }
 
-// What is no event of a watch is passed on at once: an error in place of the events, other
-// requests, and watches that nobody gathers.
+// A response without watch events is passed on at once: an error in place of the events, other
+// requests, and watches without Gather.
 func TestHoldsNothingElse(t *testing.T) {
 	for _, verb := range []string{"watch", "list"} {
 		for _, gathers := range []bool{true, false} {
@@ -189,7 +189,7 @@ func TestHoldsNothingElse(t *testing.T) {
 	}
 }
 
-// A buffer that comes back has nothing of the one who had it before.
+// A buffer that comes back has nothing of its previous user.
 func TestBuffersAreEmpty(t *testing.T) {
 	for _, text := range []string{"long", "s"} {
 		r := &response{}

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// AlwaysAdmit admits everything, which is what happens without it, too.
+// AlwaysAdmit admits everything, as does a chain without it.
 type AlwaysAdmit struct{}
 
 // AlwaysDeny denies everything.

@@ -44,7 +44,7 @@ type eventLimit struct {
 	all  *lru.Cache // of limiters, by key
 }
 
-// keys are what events are told apart by, by the type of the limit.
+// keys returns the key of an event's bucket, by the type of the limit.
 var keys = map[string]func(admission.Attributes) string{
 	"Server":    func(admission.Attributes) string { return "" },
 	"Namespace": func(a admission.Attributes) string { return a.GetNamespace() },
@@ -57,7 +57,7 @@ var keys = map[string]func(admission.Attributes) string{
 	"SourceAndObject": sourceAndObject,
 }
 
-// defaultKeys is how many keys of a limit are remembered.
+// defaultKeys is the number of keys that a limit keeps.
 const defaultKeys = 4096
 
 // NewEventRate returns the step.

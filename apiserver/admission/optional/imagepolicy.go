@@ -29,8 +29,8 @@ import (
 
 // ImagePolicy asks a backend whether the images of a pod may run, by the ImageReview of
 // imagepolicy.k8s.io/v1alpha1. Unlike that of Kubernetes it sends the images of volumes as well, it
-// does not ask about an update that brings no new image, and it writes nothing into a pod that was
-// let through because the backend failed: the audit log has that.
+// does not send an update without a new image, and it writes nothing into a pod that was let
+// through because the backend failed: the audit log has that.
 type ImagePolicy struct {
 	*admission.Handler
 	backend  *webhook.GenericWebhook
@@ -53,12 +53,12 @@ type imagePolicy struct {
 }
 
 const (
-	// auditPrefix is that of the annotations of audit events.
+	// auditPrefix is the prefix of the annotations of audit events.
 	auditPrefix = "imagepolicywebhook.image-policy.k8s.io/"
 	failedOpen  = auditPrefix + "failed-open"
 	// forBackend is a part of the names of annotations that the backend sees.
 	forBackend = ".image-policy.k8s.io/"
-	// mostVerdicts are remembered.
+	// the number of cached verdicts
 	mostVerdicts = 1024
 )
 
@@ -234,7 +234,7 @@ func failure(ctx context.Context, result rest.Result) error {
 	return fmt.Errorf("answered with status %d: %w", code, err)
 }
 
-// review asks the backend, or the memory of its verdicts.
+// review returns the backend's verdict, or the cached one.
 func (p *ImagePolicy) review(ctx context.Context, spec *v1alpha1.ImageReviewSpec) (v1alpha1.ImageReviewStatus, error) {
 	text, err := json.Marshal(spec)
 	if err != nil {

@@ -116,7 +116,7 @@ func (a annotated) AddAnnotation(name, value string) error {
 	return nil
 }
 
-// TestImagePolicy: every image that a pod brings is judged, wherever it stands, and no other.
+// TestImagePolicy: every image that a pod brings is judged, in every field, and no other.
 func TestImagePolicy(t *testing.T) {
 	b := &imageBackend{}
 	step := b.step(t, ", allowTTL: -1, denyTTL: -1")
@@ -167,7 +167,8 @@ func TestImagePolicy(t *testing.T) {
 	}
 }
 
-// TestImagePolicyRemembers: a verdict is asked for once, also a refusal, unless that is turned off.
+// TestImagePolicyRemembers: a verdict is requested once, also a refusal, unless the cache is
+// turned off.
 func TestImagePolicyRemembers(t *testing.T) {
 	for config, want := range map[string]int{"": 2, ", allowTTL: -1": 4, ", denyTTL: -1": 4, ", allowTTL: -1, denyTTL: -1": 6} {
 		b := &imageBackend{}
@@ -182,8 +183,8 @@ func TestImagePolicyRemembers(t *testing.T) {
 	}
 }
 
-// TestImagePolicyFails: what happens without an answer is the operator's choice, the audit log says
-// which, and a failure is no verdict to remember.
+// TestImagePolicyFails: the operator chooses whether a pod passes if there is no answer; the audit
+// log has the failure, and a failure is not cached as a verdict.
 func TestImagePolicyFails(t *testing.T) {
 	for open, want := range map[bool]string{true: "", false: "the image policy's backend did not answer: "} {
 		b := &imageBackend{status: http.StatusServiceUnavailable} // which is not repeated
@@ -242,8 +243,8 @@ func TestImagePolicyBehindAFront(t *testing.T) {
 	}
 }
 
-// TestImagePolicyWithoutBackend: an unreachable backend lets pods through if that is the choice. A
-// caller who does not wait for the verdict has no choice.
+// TestImagePolicyWithoutBackend: an unreachable backend lets pods through if the operator chose
+// that. A request that ended before its verdict is refused.
 func TestImagePolicyWithoutBackend(t *testing.T) {
 	b := &imageBackend{}
 	step := b.step(t, ", defaultAllow: true, retryBackoff: 1")

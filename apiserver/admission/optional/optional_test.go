@@ -213,7 +213,7 @@ func TestExternalIPs(t *testing.T) {
 	}
 }
 
-// rights are what a user may do: verb, resource, subresource, namespace and name.
+// rights are the permissions of a user: verb, resource, subresource, namespace and name.
 type rights []string
 
 func (r rights) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {

@@ -17,8 +17,8 @@ import (
 	"github.com/barque/barque/apiserver/refusals"
 )
 
-// Owners lets only those change the owners of an object who may delete it, and only those make an
-// owner wait for it who may change the owner's finalizers.
+// Owners refuses to change the owners of an object unless the user may delete the object, and to
+// make an owner wait for the object unless the user may change the owner's finalizers.
 type Owners struct {
 	*admission.Handler
 	authz  authorizer.UnconditionalAuthorizer
@@ -66,7 +66,7 @@ func blocks(r metav1.OwnerReference) bool {
 	return r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion
 }
 
-// checkBlocking looks at the owners whose deletion is to wait, and did not before.
+// checkBlocking checks the owners whose deletion is to wait, and did not before.
 func (o *Owners) checkBlocking(ctx context.Context, a admission.Attributes, is, was []metav1.OwnerReference) error {
 	blocking := slices.DeleteFunc(slices.Clone(is), func(r metav1.OwnerReference) bool {
 		return !blocks(r) || slices.ContainsFunc(was, func(w metav1.OwnerReference) bool { return w.UID == r.UID && blocks(w) })

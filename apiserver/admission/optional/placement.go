@@ -139,7 +139,7 @@ type tolerationConfig struct {
 }
 
 // NewTolerationLimits returns the step. config is a Configuration of
-// podtolerationrestriction.admission.k8s.io, for namespaces that say nothing.
+// podtolerationrestriction.admission.k8s.io, for namespaces without annotations.
 func NewTolerationLimits(config io.Reader, n Namespaces) (*TolerationLimits, error) {
 	t := &TolerationLimits{Handler: admission.NewHandler(admission.Create, admission.Update), namespaces: n}
 	if err := decode(config, &t.config); err != nil {

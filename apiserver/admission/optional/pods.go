@@ -22,7 +22,7 @@ type AlwaysPullImages struct{ *admission.Handler }
 // HardAntiAffinity lets pods keep others away from their node, and from nothing larger.
 type HardAntiAffinity struct{ *admission.Handler }
 
-// ExtendedResources lets pods that ask for a resource of some nodes onto nodes that are kept for
+// ExtendedResources lets pods that request a resource of some nodes onto nodes that are kept for
 // such pods by a taint of the resource's name.
 type ExtendedResources struct{ *admission.Handler }
 
@@ -48,7 +48,7 @@ func NewExtendedResources() *ExtendedResources {
 	return &ExtendedResources{admission.NewHandler(admission.Create, admission.Update)}
 }
 
-// image is a place in a pod that says when an image is pulled.
+// image is a field of a pod with an image and its pull policy.
 type image struct {
 	name   string // "" in a volume
 	policy *corev1.PullPolicy

@@ -58,7 +58,7 @@ func claimUsage(c *corev1.PersistentVolumeClaim) corev1.ResourceList {
 			size = allocated
 		}
 		size = size.DeepCopy()
-		size.RoundUp(0) // whole bytes, which is what a quota can hold
+		size.RoundUp(0) // whole bytes, the unit of a quota
 		usage[corev1.ResourceRequestsStorage] = size
 	}
 	if class := storagehelpers.GetPersistentVolumeClaimClass(c); class != "" {

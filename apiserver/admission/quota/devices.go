@@ -24,10 +24,10 @@ import (
 // Devices knows under which extended resources the devices of a claim are counted, too, and which
 // of them the claim's pod has been charged for already.
 //
-// A DeviceClass may stand for an extended resource. A pod that asks for that resource is charged
+// A DeviceClass may stand for an extended resource. A pod that requests that resource is charged
 // for it by its name, and the scheduler makes a claim for the pod. Users may also make claims for
-// the same class. So a quota of the resource counts all claims of its class, less what their pods
-// count.
+// the same class. So a quota of the resource counts all claims of its class, less the usage that
+// their pods count.
 type Devices struct {
 	classes classes
 	pods    corelisters.PodLister
@@ -35,7 +35,7 @@ type Devices struct {
 	synced  []cache.InformerSynced
 }
 
-// classes tells which DeviceClasses stand for which extended resources: extendedresourcecache.
+// classes maps extended resources to their DeviceClasses: extendedresourcecache.
 type classes interface {
 	GetDeviceClass(resource corev1.ResourceName) *resourcev1.DeviceClass
 	GetExtendedResource(class string) string
@@ -44,8 +44,7 @@ type classes interface {
 // byPod indexes the claims that were made for the extended resources of a pod.
 const byPod = "barque/extended-resources-of"
 
-// FollowDevices asks a factory for the informers that it needs; it is called before they are
-// started.
+// FollowDevices requests its informers from a factory; it is called before they are started.
 func FollowDevices(factory informers.SharedInformerFactory) (*Devices, error) {
 	known := extendedresourcecache.NewExtendedResourceCache(klog.Background())
 	following, err := factory.Resource().V1().DeviceClasses().Informer().AddEventHandler(known)
@@ -104,7 +103,7 @@ func madeFor(claim *resourcev1.ResourceClaim) *metav1.OwnerReference {
 	return owner
 }
 
-// counts tells of a name in a quota whether it stands for the devices of a class.
+// counts reports whether a name in a quota stands for the devices of a class.
 func (d *Devices) counts(name corev1.ResourceName) bool {
 	if d == nil {
 		return false
@@ -115,13 +114,13 @@ func (d *Devices) counts(name corev1.ResourceName) bool {
 	return isExtended(name) && d.classes.GetDeviceClass(corev1.ResourceName(strings.TrimPrefix(string(name), corev1.DefaultResourceRequestsPrefix))) != nil
 }
 
-// isExtended tells names under which a quota sums up an extended resource.
+// isExtended reports whether a quota sums up an extended resource under the name.
 func isExtended(name corev1.ResourceName) bool {
 	request, requested := strings.CutPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
 	return requested && (isDevice(corev1.ResourceName(request)) || !validation.IsNativeResource(name))
 }
 
-// add adds to the usage of a claim what its devices are called as extended resources.
+// add adds the devices of a claim to the usage, under their names as extended resources.
 func (d *Devices) add(usage corev1.ResourceList, claim *resourcev1.ResourceClaim, now time.Time) {
 	if d == nil {
 		return
@@ -151,8 +150,8 @@ func (d *Devices) add(usage corev1.ResourceList, claim *resourcev1.ResourceClaim
 	}
 }
 
-// usageOfPod is what the pod has been charged for that a claim was made for: nothing if the pod is
-// not known, or has another claim. While the pod does not say which one it has, that is the oldest.
+// usageOfPod returns the charge of the pod that a claim was made for. It is nothing if the pod is
+// not known or has another claim. While the pod's status names no claim, its claim is the oldest.
 func (d *Devices) usageOfPod(claim *resourcev1.ResourceClaim, now time.Time) corev1.ResourceList {
 	owner := madeFor(claim)
 	if owner == nil {

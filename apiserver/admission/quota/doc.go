@@ -7,8 +7,8 @@
 // Invariants:
 //   - The status of a quota is changed by compare and set on the version of the decision. So used
 //     never exceeds hard, however many servers charge the same quota.
-//   - A request that one quota refuses is refused, whatever the others say, also if another server
-//     changed one of them meanwhile. Its charges to other quotas are given back.
+//   - A request that one quota refuses is refused, independent of the others, also if another
+//     server changed one of them meanwhile. Its charges to other quotas are given back.
 //
 // The checks of one request are the library's. Its loop around them is not used: after a conflict
 // it only checks the conflicting quotas again, and lets a request pass that another quota has

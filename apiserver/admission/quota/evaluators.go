@@ -15,7 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/quota/v1/generic"
 )
 
-// Evaluators returns those of the kinds that use more than a place in the count, and of those whose
+// Evaluators returns the evaluators of kinds with a usage beside their count, and of kinds whose
 // count has a name of its own. list finds the objects; it may be nil where nothing is summed up.
 // devices may be nil where there are no DeviceClasses.
 func Evaluators(list quotav1.ListerForResourceFunc, devices *Devices, now func() time.Time) []quotav1.Evaluator {
@@ -45,18 +45,19 @@ func Ignored() map[schema.GroupResource]struct{} {
 	return ignored
 }
 
-// evaluator is what quota knows of a kind.
+// evaluator computes the usage of a kind.
 type evaluator[T any] struct {
 	resource schema.GroupVersionResource
 	list     quotav1.ListerForResourceFunc
-	// handles tells whether a request may change what is used.
+	// handles reports whether a request may change the usage.
 	handles func(a admission.Attributes) bool
-	// names returns those of the given names that objects of the kind may use.
+	// names returns the given names that objects of the kind may use.
 	names func([]corev1.ResourceName) []corev1.ResourceName
 	usage func(*T) corev1.ResourceList
-	// scope tells whether an object is in a scope; nil means that none is in any.
+	// scope reports whether an object is in a scope; nil means that none is in any.
 	scope func(*T, corev1.ScopedResourceSelectorRequirement) (bool, error)
-	// constraints tells what an object lacks to be counted; nil means that nothing is needed.
+	// constraints returns an error if an object lacks a field that the quota requires; nil means that
+	// no field is required.
 	constraints func([]corev1.ResourceName, *T) error
 }
 
@@ -153,8 +154,8 @@ func (e *evaluator[T]) inScope(s corev1.ScopedResourceSelectorRequirement, item 
 	return e.scope(obj, s)
 }
 
-// anyOf tells whether one of an object's names in a scope is selected. An object without a name is
-// selected by what needs none.
+// anyOf reports whether a scope selects one of an object's names. An object without a name matches
+// a selector that needs no name.
 func anyOf(s corev1.ScopedResourceSelectorRequirement, names ...string) (bool, error) {
 	if s.Operator == corev1.ScopeSelectorOpExists {
 		return len(names) > 0, nil

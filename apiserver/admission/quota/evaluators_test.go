@@ -22,7 +22,7 @@ import (
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// objects list themselves, whatever they are of.
+// objects list themselves; they can be of any kind.
 type objects []runtime.Object
 
 func (o objects) lister(schema.GroupVersionResource) (cache.GenericLister, error) {
@@ -73,7 +73,7 @@ func newClaim(change func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolu
 	return c
 }
 
-// newDeviceClaim asks for two GPUs, all of them, and either four GPUs, one, or three NICs.
+// newDeviceClaim requests two GPUs, all of them, and either four GPUs, one, or three NICs.
 func newDeviceClaim() *resourcev1.ResourceClaim {
 	exactly := func(n int64) *resourcev1.ExactDeviceRequest {
 		return &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: n}
@@ -144,7 +144,7 @@ func TestUsage(t *testing.T) {
 			p.Status.AllocatedResources = amounts("cpu", "2", "memory", "2Gi", "ephemeral-storage", "5Gi", "hugepages-2Mi", "4Mi", "example.com/gpu", "2")
 			p.Status.Resources = &corev1.ResourceRequirements{Requests: p.Status.AllocatedResources, Limits: amounts("cpu", "5")}
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", Resources: p.Spec.Containers[0].Resources.DeepCopy()}}
-		}), with(whole, "limits.cpu", "5")}, // as an earlier version tells
+		}), with(whole, "limits.cpu", "5")}, // as an earlier version reports
 		{"a wish after one that was infeasible", "pods", newPod(func(p *corev1.Pod) {
 			p.Generation = 3
 			p.Spec.Resources = &corev1.ResourceRequirements{Requests: amounts("cpu", "70"), Limits: amounts("cpu", "80")}
@@ -222,7 +222,7 @@ func following(t *testing.T, known ...runtime.Object) *Devices {
 }
 
 // Claims of a class that stands for an extended resource are counted by the name of the resource,
-// too. A claim that was made for a pod counts what the pod does not.
+// too. A claim that was made for a pod counts the usage that the pod does not.
 func TestExtendedResources(t *testing.T) {
 	class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}, Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: ptr.To("example.com/gpu")}}
 	plain := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "nic"}}
@@ -284,7 +284,7 @@ func TestExtendedResources(t *testing.T) {
 	if got := evaluatorOf(t, "resourceclaims", nil).MatchingResources(names); len(got) > 0 {
 		t.Errorf("without classes claims are counted as %v", got)
 	}
-	// What a pod and its claim use is charged once.
+	// The devices of a pod and its claim are charged once.
 	devices := following(t, class, pointing("mine"), mine)
 	charged := quotav1.Add(must(evaluatorWith(t, "pods", nil, devices).Usage(pointing("mine")))(t), must(evaluatorWith(t, "resourceclaims", nil, devices).Usage(mine))(t))
 	if sum := charged[resource]; sum.Value() != 3 {

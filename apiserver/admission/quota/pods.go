@@ -18,7 +18,7 @@ import (
 
 var pods = corev1.SchemeGroupVersion.WithResource("pods")
 
-// demanded are the resources that every container must ask for where a quota sums them up.
+// demanded are the resources that every container must request where a quota sums them up.
 var demanded = []corev1.ResourceName{
 	corev1.ResourceCPU, corev1.ResourceMemory,
 	corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory,
@@ -38,7 +38,8 @@ func newPods(list quotav1.ListerForResourceFunc, now func() time.Time) *evaluato
 	}
 }
 
-// handlesPod takes new pods, and those that change their size or whether they end by themselves.
+// handlesPod reports whether a request makes a pod, or changes its resources, or whether it ends
+// by itself.
 func handlesPod(a admission.Attributes) bool {
 	switch a.GetSubresource() {
 	case "":
@@ -69,13 +70,13 @@ func podNames(names []corev1.ResourceName) []corev1.ResourceName {
 	return matching
 }
 
-// isDevice tells names that stand for the devices of a class.
+// isDevice reports whether the name stands for the devices of a class.
 func isDevice(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix)
 }
 
-// podUsage is what a pod uses. One that has ended, or should have long since, counts as an object
-// only.
+// podUsage returns the usage of a pod. A pod that has ended, or is overdue, counts as an
+// object only.
 func podUsage(p *corev1.Pod, now time.Time) corev1.ResourceList {
 	usage := corev1.ResourceList{countName(pods): count(1)}
 	if p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded || overdue(p, now) {
@@ -85,9 +86,9 @@ func podUsage(p *corev1.Pod, now time.Time) corev1.ResourceList {
 	return quotav1.Add(usage, compute(requests, limits))
 }
 
-// held is the most of what a pod asks for, what it was given, and what it has. A wish that its node
-// cannot fulfil does not count. Nodes of earlier versions do not tell all that the pod had before:
-// that is not lost.
+// held returns the maximum of a pod's requested, allocated and actual resources. A resize that its
+// node cannot fulfil does not count. Nodes of earlier versions do not report all that the pod had
+// before; the maximum keeps it.
 func held(p *corev1.Pod) (requests, limits corev1.ResourceList) {
 	p = withoutFormerRefusal(p)
 	options := resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
@@ -103,8 +104,8 @@ func held(p *corev1.Pod) (requests, limits corev1.ResourceList) {
 	return requests, limits
 }
 
-// withoutFormerRefusal returns the pod without its node's word that a resize is infeasible, if that
-// is about an earlier generation of the pod: the node has not judged the resize of this one.
+// withoutFormerRefusal returns the pod without its node's condition that a resize is infeasible, if
+// that is about an earlier generation of the pod: the node has not judged the resize of this one.
 // Otherwise one infeasible resize would make the next one free.
 func withoutFormerRefusal(p *corev1.Pod) *corev1.Pod {
 	former := func(c corev1.PodCondition) bool {
@@ -118,7 +119,7 @@ func withoutFormerRefusal(p *corev1.Pod) *corev1.Pod {
 	return &copied
 }
 
-// complete adds what a list does not have.
+// complete adds the entries that a list lacks.
 func complete(list, from corev1.ResourceList) {
 	for name, q := range from {
 		if _, ok := list[name]; !ok {
@@ -127,7 +128,7 @@ func complete(list, from corev1.ResourceList) {
 	}
 }
 
-// overdue tells of pods whose node does not come to ending them.
+// overdue reports whether the node of a pod has failed to end it in time.
 func overdue(p *corev1.Pod, now time.Time) bool {
 	if p.DeletionTimestamp == nil || p.DeletionGracePeriodSeconds == nil {
 		return false
@@ -155,9 +156,9 @@ func compute(requests, limits corev1.ResourceList) corev1.ResourceList {
 	return usage
 }
 
-// checkPod demands that all containers say how much CPU and memory they want, where a quota counts
-// them and the pod as a whole does not say. Upstream demands nothing of a pod that has any resource
-// as a whole: with one millicore there, its memory would escape each quota.
+// checkPod demands that all containers have requests or limits of CPU and memory, where a quota
+// counts them and the pod as a whole has none. Upstream demands nothing of a pod that has any
+// resource as a whole: with one millicore there, its memory would escape each quota.
 func checkPod(required []corev1.ResourceName, p *corev1.Pod) error {
 	var whole corev1.ResourceList
 	if r := p.Spec.Resources; r != nil {
@@ -209,7 +210,7 @@ func podInScope(p *corev1.Pod, s corev1.ScopedResourceSelectorRequirement) (bool
 	return false, nil
 }
 
-// terminating tells of pods that end by themselves after some time.
+// terminating reports whether a pod ends by itself after some time.
 func terminating(p *corev1.Pod) bool {
 	return p.Spec.ActiveDeadlineSeconds != nil && *p.Spec.ActiveDeadlineSeconds >= 0
 }

@@ -31,7 +31,8 @@ import (
 // patience is how long a request waits for its charge.
 const patience = 10 * time.Second
 
-// Quota charges what a request uses to the quotas of its namespace, and refuses what exceeds them.
+// Quota charges the usage of a request to the quotas of its namespace, and refuses a request that
+// exceeds them.
 type Quota struct {
 	*admission.Handler
 	client     kubernetes.Interface
@@ -50,29 +51,29 @@ type Quota struct {
 	desks map[string]*desk // by namespace
 }
 
-// desk is where the requests of a namespace wait. One goroutine charges all that wait at once, with
-// one write for each quota; it ends when nobody waits.
+// desk is the queue of requests of a namespace. One goroutine charges all that wait at once, with
+// one write for each quota; it ends when the queue is empty.
 type desk struct{ waiting []*charge }
 
 // charge is a request on its way through the quotas.
 type charge struct {
 	a       admission.Attributes
 	checker quotav1.Evaluator
-	done    chan struct{} // closed when err says how it ended
+	done    chan struct{} // closed when err is final
 
 	ended   bool
 	err     error
-	refused error                          // what it ends with, when what it has paid is given back
+	refused error                          // the final error, when the paid charges are given back
 	paid    map[string]corev1.ResourceList // by UID of the quota
-	owed    map[string]corev1.ResourceList // what this round is to pay; when refused, to give back
+	owed    map[string]corev1.ResourceList // to pay in this round; when refused, to give back
 }
 
 func (c *charge) end(err error) { c.ended, c.err = true, err }
 
 var _ admission.ValidationInterface = (*Quota)(nil)
 
-// New returns the step. config is a ResourceQuotaConfiguration, which names what nobody may use
-// without a quota; nil means that there is nothing of the kind. devices may be nil where there are
+// New returns the step. config is a ResourceQuotaConfiguration, which names the resources that
+// cannot be used without a quota; nil means that there are none. devices may be nil where there are
 // no DeviceClasses.
 func New(config io.Reader, factory informers.SharedInformerFactory, devices *Devices, client kubernetes.Interface) (*Quota, error) {
 	configuration, err := resourcequota.LoadConfiguration(config)
@@ -134,7 +135,7 @@ func (q *Quota) queue(c *charge) {
 	if d == nil {
 		d = &desk{}
 		q.desks[namespace] = d
-		go q.serve(namespace, d) // it ends when nobody waits
+		go q.serve(namespace, d) // it ends when the queue is empty
 	}
 	d.waiting = append(d.waiting, c)
 }
@@ -185,7 +186,7 @@ func (q *Quota) charge(ctx context.Context, namespace string, charges []*charge)
 	}
 }
 
-// round decides every open charge upon one snapshot of the quotas, and writes what comes of it. A
+// round decides every open charge upon one snapshot of the quotas, and writes the new sums. A
 // charge is open for another round when a quota that it owes to has changed meanwhile.
 func (q *Quota) round(ctx context.Context, quotas []corev1.ResourceQuota, open []*charge) error {
 	used := make([]corev1.ResourceList, len(quotas))
@@ -196,7 +197,7 @@ func (q *Quota) round(ctx context.Context, quotas []corev1.ResourceQuota, open [
 		q.decide(c, quotas, used)
 	}
 	for i := range quotas {
-		// With the same sum as before, what one gives back another one pays.
+		// With the same sum as before, one charge gives back the amount that another one pays.
 		if !quotav1.Equals(used[i], quotas[i].Status.Used) {
 			changed := quotas[i].DeepCopy()
 			changed.Status.Used = used[i]
@@ -236,8 +237,8 @@ func (c *charge) settle(uid string) {
 	delete(c.owed, uid)
 }
 
-// decide looks at the quotas as they would be without what the charge has paid already, so that a
-// second look comes to the same sum. It changes used to what is to be written.
+// decide checks the quotas without the amount that the charge has paid already, so that a second
+// check comes to the same sum. It sets used to the sums to be written.
 func (q *Quota) decide(c *charge, quotas []corev1.ResourceQuota, used []corev1.ResourceList) {
 	without := make([]corev1.ResourceQuota, len(quotas))
 	for i := range quotas {
@@ -245,7 +246,7 @@ func (q *Quota) decide(c *charge, quotas []corev1.ResourceQuota, used []corev1.R
 		without[i].Status.Used = quotav1.SubtractWithNonNegativeResult(used[i], c.paid[string(quotas[i].UID)])
 	}
 	var with []corev1.ResourceQuota
-	if c.refused == nil { // what is refused once stays refused
+	if c.refused == nil { // a refused charge stays refused
 		with, c.refused = resourcequota.CheckRequest(without, c.a, c.checker, q.limited)
 	}
 	c.owed = map[string]corev1.ResourceList{}

@@ -114,7 +114,7 @@ func (s *store) set(sent *corev1.ResourceQuota) (bool, runtime.Object, error) {
 	return true, sent.DeepCopy(), nil
 }
 
-// server is a Quota of a server, with what that server has heard of the quotas.
+// server is a Quota of a server, with the quotas that this server has received.
 type server struct {
 	*Quota
 	heard cache.Indexer
@@ -160,8 +160,8 @@ func pod(cpu string) admission.Attributes {
 	}}}, pods)
 }
 
-// Three servers, a hundred writers each, quotas that all of them want: none is ever exceeded, what
-// is allowed is charged, and nothing is refused before the quota is full.
+// Three servers, a hundred writers each, quotas that all of them use: none is ever exceeded,
+// allowed requests are charged, and nothing is refused before the quota is full.
 func TestServersNeverExceedAQuota(t *testing.T) {
 	const servers, writers, each, hard = 3, 100, 4, 700
 	s := newStore(t, newQuota("a", amounts("count/configmaps", strconv.Itoa(hard))), newQuota("b", amounts("configmaps", "1000", "pods", "1")))
@@ -205,8 +205,8 @@ func TestServersNeverExceedAQuota(t *testing.T) {
 	}
 }
 
-// What one quota refuses stays refused when another server changes a second quota meanwhile
-// (kubernetes/kubernetes#141904), and what it was charged there is given back.
+// A request that one quota refuses stays refused when another server changes a second quota
+// meanwhile (kubernetes/kubernetes#141904), and its charge to the second is given back.
 func TestConflictLetsNothingPass(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -249,7 +249,7 @@ func TestConflictLetsNothingPass(t *testing.T) {
 	}
 }
 
-// charge is that of another server. s.mu is held.
+// charge is a charge by another server. s.mu is held.
 func (s *store) charge(name string, r corev1.ResourceName, n int) {
 	q := s.quotas[name].DeepCopy()
 	q.Status.Used = quotav1.Add(q.Status.Used, corev1.ResourceList{r: count(n)})
@@ -258,8 +258,8 @@ func (s *store) charge(name string, r corev1.ResourceName, n int) {
 	s.quotas[name] = q
 }
 
-// A request that has paid one quota gets it back when the other one turns out to be full, whoever
-// writes meanwhile.
+// A request that has paid one quota is paid back when the other one is full, even if other servers
+// write meanwhile.
 func TestRefund(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -298,8 +298,8 @@ func TestRefund(t *testing.T) {
 	}
 }
 
-// What one request gets back and another one pays at the same moment is the same sum: nothing is to
-// be written.
+// If one request is paid back the same sum that another one pays at the same moment, nothing
+// is written.
 func TestRefundPaysForAnother(t *testing.T) {
 	s := newStore(t, newQuota("a", amounts("pods", "9")), newQuota("b", amounts("configmaps", "3")))
 	s.charge("a", "pods", 1)
@@ -328,7 +328,7 @@ func TestQuotaAnswers(t *testing.T) {
 		quota *corev1.ResourceQuota
 		a     admission.Attributes
 		want  string // of the error; "" means that it is allowed
-		used  string // pods, or what the quota has, afterwards
+		used  string // pods, or the usage of the quota, afterwards
 	}{
 		{"within", newQuota("q", amounts("requests.cpu", "3")), pod("3"), "", "3"},
 		{"beyond", newQuota("q", amounts("requests.cpu", "3")), pod("3100m"), "exceeded quota: q, requested: requests.cpu=3100m, used: requests.cpu=0, limited: requests.cpu=3", "0"},
@@ -356,7 +356,7 @@ func TestQuotaAnswers(t *testing.T) {
 	}
 }
 
-// An update is charged by what it adds.
+// An update is charged the difference.
 func TestUpdatesAreChargedTheDifference(t *testing.T) {
 	service := func(kind corev1.ServiceType, ports int) *corev1.Service {
 		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "o", ResourceVersion: "5"},
@@ -380,7 +380,7 @@ func TestUpdatesAreChargedTheDifference(t *testing.T) {
 	}
 }
 
-// Where there is no quota nothing is asked, unless the configuration says that there has to be one.
+// Where there is no quota the API is not called, unless the configuration demands a quota.
 func TestLimitedResources(t *testing.T) {
 	s := newStore(t)
 	sv := newServer(t, s)
@@ -409,7 +409,8 @@ limitedResources: [{resource: pods, matchContains: [cpu]}]`), factory, nil, clie
 	}
 }
 
-// A request that is given up does not wait, and a store that does not answer holds up nobody else.
+// A request that is given up does not wait, and a store that does not answer delays no
+// other request.
 func TestGivingUp(t *testing.T) {
 	s := newStore(t, newQuota("q", amounts("pods", "3")))
 	sv := newServer(t, s)

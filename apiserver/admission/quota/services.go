@@ -25,7 +25,7 @@ func newServices(list quotav1.ListerForResourceFunc) *evaluator[corev1.Service] 
 	}
 }
 
-// serviceUsage goes by what the service asks for: its node ports are not allocated yet.
+// serviceUsage counts the requested node ports of the service: they are not allocated yet.
 func serviceUsage(s *corev1.Service) corev1.ResourceList {
 	ports, balancers := 0, 0
 	switch s.Spec.Type {

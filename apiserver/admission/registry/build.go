@@ -9,7 +9,7 @@ import (
 	admissionmetrics "k8s.io/apiserver/pkg/admission/metrics"
 )
 
-// Build makes the chain. serves tells which resources the server has.
+// Build makes the chain. serves reports whether the server has a resource.
 func Build(s Settings, parts *Parts, serves func(schema.GroupVersionResource) bool) (admission.Interface, error) {
 	if err := s.Check(); err != nil {
 		return nil, err

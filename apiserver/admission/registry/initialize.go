@@ -10,8 +10,8 @@ import (
 	"github.com/barque/barque/apiserver/groups/admissionregistration"
 )
 
-// initializers hand the parts to the plugins of the library, which tell by their methods what they
-// want.
+// initializers hand the parts to the plugins of the library, which declare their needs by
+// their methods.
 func (p *Parts) initializers() (admission.PluginInitializers, error) {
 	loaders, err := admissionregistration.ManifestLoaders()
 	if err != nil {

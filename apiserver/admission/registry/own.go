@@ -17,8 +17,8 @@ import (
 	"github.com/barque/barque/apiserver/rbac"
 )
 
-// rulesOf are the informers of what users write for some plugins. A plugin without it has no rules
-// of users.
+// rulesOf are the informers of the objects that configure some plugins. A plugin without an entry
+// has no rules of users.
 var rulesOf = map[string]func(admissioninformers.Interface) cache.SharedIndexInformer{
 	mutatingpolicy.PluginName: func(i admissioninformers.Interface) cache.SharedIndexInformer {
 		return i.MutatingAdmissionPolicies().Informer()
@@ -37,7 +37,7 @@ var rulesOf = map[string]func(admissioninformers.Interface) cache.SharedIndexInf
 // sparer decorates the plugins whose rules users write.
 type sparer struct {
 	informers admissioninformers.Interface
-	// configured tells which plugins have a configuration. It may name files with more rules.
+	// configured reports whether a plugin has a configuration. It may name files with more rules.
 	configured func(plugin string) bool
 }
 
@@ -54,22 +54,22 @@ func (s sparer) Decorate(plugin admission.Interface, name string) admission.Inte
 	return out
 }
 
-// sparing keeps rules of users away from what the server itself writes, which nobody could repair:
-// a cluster that lacks it does not start. And it spares a plugin the requests while there are no
-// rules.
+// sparing exempts the server's own writes from the rules of users: a cluster without those objects
+// does not start, and then the rule could not be repaired. It also skips the plugin while there are
+// no rules.
 type sparing struct {
 	admission.Interface
 	rules cache.SharedIndexInformer // nil where there may be others
 }
 
-// concerns tells whether a plugin is to see a request.
+// concerns reports whether a plugin is to see a request.
 func (s sparing) concerns(a admission.Attributes) bool {
 	none := s.rules != nil && s.rules.HasSynced() && len(s.rules.GetIndexer().ListKeys()) == 0
 	return !none && !isOwn(a)
 }
 
-// isOwn tells whether the server itself writes, or its controllers the endpoints of the Service by
-// which pods find the API. No token and no requested certificate is of these users, and only
+// isOwn reports whether the server itself writes, or its controllers the endpoints of the Service
+// by which pods find the API. No token and no requested certificate is of these users, and only
 // administrators may impersonate them.
 func isOwn(a admission.Attributes) bool {
 	u := a.GetUserInfo()

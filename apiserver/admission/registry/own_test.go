@@ -39,7 +39,7 @@ func (c *counting) Validate(ctx context.Context, a admission.Attributes, o admis
 	return c.Admit(ctx, a, o)
 }
 
-// TestPluginsWithoutRules: a plugin whose rules users write sees nothing while it is known that
+// TestPluginsWithoutRules: a plugin with rules of users sees no request while it is known that
 // there are none, unless its configuration may name others.
 func TestPluginsWithoutRules(t *testing.T) {
 	create := map[string]func(kubernetes.Interface, metav1.ObjectMeta) error{

@@ -41,13 +41,13 @@ type plugin struct {
 	name string
 	// on makes it run unless it is disabled.
 	on bool
-	// needs are the resources that it goes by.
+	// needs are the resources that it reads.
 	needs []schema.GroupVersionResource
 	// create makes it; nil for plugins of Kubernetes that Barque does not have.
 	create func(p *Parts, config io.Reader) (admission.Interface, error)
 }
 
-// Parts are what plugins are made of.
+// Parts are the dependencies of plugins.
 type Parts struct {
 	// ServerID is the name of this server, in metrics.
 	ServerID string
@@ -60,19 +60,19 @@ type Parts struct {
 	Authorizer authorizer.Authorizer
 	// Stopped is closed when the server has answered its last request.
 	Stopped <-chan struct{}
-	// GroupVersions are those of the server's own kinds.
+	// GroupVersions are the group versions of the server's own kinds.
 	GroupVersions []schema.GroupVersion
 
-	// Services tells where webhooks that are Services are reached.
+	// Services resolves the addresses of webhooks that are Services.
 	Services webhook.ServiceResolver
-	// WebhookUsers tells as whom webhooks are called.
+	// WebhookUsers returns the credentials for calls of webhooks.
 	WebhookUsers webhook.AuthenticationInfoResolverWrapper
 
-	// NodeLeases tells that the leases of nodes are made up, so that their namespace can never be
+	// NodeLeases is set if the leases of nodes are made from gossip. Their namespace can then never be
 	// emptied and must not be deleted.
 	NodeLeases bool
-	// Member tells whether a node is a member of the cluster, as far as this server has heard; nil
-	// where the leases of nodes are stored like all others.
+	// Member reports whether a node is a member of the cluster, as far as this server knows; nil where
+	// the leases of nodes are stored like all others.
 	Member func(node string) bool
 	// NodeAddress returns the reason why a node may not have an address; nil where all may.
 	NodeAddress func(node string, kind corev1.NodeAddressType, addr netip.Addr) error
@@ -94,8 +94,8 @@ func library[P admission.Interface](create func(io.Reader) (P, error)) func(*Par
 	return func(_ *Parts, config io.Reader) (admission.Interface, error) { return create(config) }
 }
 
-// configurations are resources that say what webhooks or policies do, and the namespaces that they
-// select by.
+// configurations are the resources that configure webhooks or policies, and the namespaces that
+// they select by.
 func configurations(names ...string) []schema.GroupVersionResource {
 	resources := []schema.GroupVersionResource{corev1.SchemeGroupVersion.WithResource("namespaces")}
 	for _, name := range names {

@@ -119,7 +119,7 @@ func TestWrongSettings(t *testing.T) {
 	}
 }
 
-// Every plugin can be made, and what upstream has on by default is on.
+// Every plugin can be made, and upstream's defaults are on.
 func TestAllPlugins(t *testing.T) {
 	dir := t.TempDir()
 	path, backend := filepath.Join(dir, "config"), filepath.Join(dir, "backend")
@@ -153,7 +153,7 @@ func TestAllPlugins(t *testing.T) {
 	}
 }
 
-// The last plugins see what all others have left.
+// The last plugins see requests as all others have left them.
 func TestOrder(t *testing.T) {
 	all := namesOf(func(*plugin) bool { return true })
 	last := []string{"MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota", "AlwaysDeny"}

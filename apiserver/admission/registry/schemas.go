@@ -12,9 +12,10 @@ import (
 	"k8s.io/client-go/openapi"
 )
 
-// policyClient is the client of the plugin of mutating policies. That plugin asks every few seconds
-// which OpenAPI documents there are, and the answer takes building all of them. As long as there is
-// no policy it is told of the server's own group versions, whose documents are built on demand.
+// policyClient is the client of the plugin of mutating policies. That plugin lists the OpenAPI
+// documents every few seconds, and the server must build all of them to answer. As long as there
+// is no policy, the plugin sees only the server's own group versions, whose documents are built
+// on demand.
 type policyClient struct {
 	kubernetes.Interface
 	policies listers.MutatingAdmissionPolicyLister
@@ -54,7 +55,7 @@ func (c policyClient) Paths() (map[string]openapi.GroupVersion, error) {
 	return paths, nil
 }
 
-// document is an OpenAPI document that nobody has asked for yet.
+// document is an OpenAPI document that is built at the first request.
 type document struct {
 	client kubernetes.Interface
 	path   string

@@ -32,7 +32,7 @@ type Settings struct {
 // Names are the plugins that can be enabled, in their order.
 func Names() []string { return namesOf(func(p *plugin) bool { return p.create != nil }) }
 
-// Defaults are those that run unless they are disabled, in their order.
+// Defaults are the plugins that run unless they are disabled, in their order.
 func Defaults() []string {
 	return namesOf(func(p *plugin) bool { return p.create != nil && p.on })
 }
@@ -50,7 +50,7 @@ func namesOf(want func(*plugin) bool) []string {
 	return names
 }
 
-// Check returns what is wrong with the settings. It reads the configuration file.
+// Check returns the faults of the settings. It reads the configuration file.
 func (s Settings) Check() error {
 	for _, flag := range []struct {
 		name    string
@@ -86,7 +86,7 @@ func known(name string) error {
 	return fmt.Errorf("unknown admission plugin %q; there are %s", name, strings.Join(Names(), ", "))
 }
 
-// chosen tells whether a plugin is to run.
+// chosen reports whether a plugin is to run.
 func (s Settings) chosen(p *plugin) bool {
 	return p.create != nil && (slices.Contains(s.Enable, p.name) || p.on && !slices.Contains(s.Disable, p.name))
 }
@@ -122,8 +122,8 @@ defaults: {enforce: %[1]q, audit: %[1]q, warn: %[1]q}
 exemptions: {namespaces: [kube-system]}
 `
 
-// eventRates bound the events of one object to those that a client's own correlator lets through
-// in a burst, and those of a server to a number that its store bears.
+// eventRates bound the events of one object to the burst of a client's own correlator, and those of
+// a server to a number that its store bears.
 const eventRates = `apiVersion: eventratelimit.admission.k8s.io/v1alpha1
 kind: Configuration
 limits:

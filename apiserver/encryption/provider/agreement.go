@@ -69,7 +69,7 @@ func (p *Providers) compare() (is apart) {
 
 // Agreed returns the file and the labels of all servers, or why these differ. listed is the file
 // that is in use. Another one needs all servers: one that does not run may come back with another
-// file. With ask, the plugins are asked at once.
+// file. With ask, the plugins are checked at once.
 func (p *Providers) Agreed(ctx context.Context, listed string, ask bool) (Agreement, error) {
 	g := p.current.Load()
 	if ask && g != nil {

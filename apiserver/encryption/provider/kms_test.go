@@ -25,8 +25,8 @@ import (
 	"github.com/barque/barque/internal/await"
 )
 
-// plugin is a KMS v2 plugin at a socket. It wraps a key by its key's ID and an exclusive or: what
-// matters here is what the server makes of its answers.
+// plugin is a KMS v2 plugin at a socket. It wraps a key by its key's ID and an exclusive or: the
+// tests are about the server's handling of its answers.
 type plugin struct {
 	kmsapi.UnimplementedKeyManagementServiceServer
 	socket  string
@@ -35,7 +35,7 @@ type plugin struct {
 	mu       sync.Mutex
 	keyID    string // of the key that encrypts
 	secret   string // of all keys of this KMS
-	lies     string // what Status says instead
+	lies     string // the false answer of Status
 	healthz  string
 	hang     chan struct{} // calls wait until it is closed
 	decrypts atomic.Int32
@@ -149,7 +149,7 @@ func (p *plugin) provider(name string) string {
 	return fmt.Sprintf("{kms: {apiVersion: v2, name: %s, endpoint: 'unix://%s', timeout: %s}}", name, p.socket, p.timeout)
 }
 
-// healthy is the check of the plugins, as /readyz and /healthz ask it.
+// healthy is the check of the plugins, as in /readyz and /healthz.
 func (s *server) healthy(ctx context.Context) error {
 	s.providers.lookAtPlugins(ctx)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/healthz/kms-providers", nil)
@@ -178,8 +178,8 @@ func (s *server) unavailable(t *testing.T, name string) {
 	}
 }
 
-// TestKMS: values are under a key of the plugin, which it is asked for once. A new ID of its key
-// makes them stale: a rewrite brings all under it.
+// TestKMS: values are under a key of the plugin, which is requested once. A new ID of its key makes
+// them stale: a rewrite brings all under it.
 func TestKMS(t *testing.T) {
 	p := newPlugin(t).start(t)
 	c := newCluster(t, "one")
@@ -198,7 +198,7 @@ func TestKMS(t *testing.T) {
 	if got := c.stored(t, "7"); !strings.HasPrefix(got, "k8s:enc:kms:v2:vault:") || strings.Contains(got, "hidden") {
 		t.Errorf("%q", got)
 	}
-	// Another server, and this one after a restart, ask the plugin for the key.
+	// Another server, and this one after a restart, request the key from the plugin.
 	again := c.start(t, "s1", entry("secrets", p.provider("vault")))
 	await.NoError(t, "it is healthy", again.healthy)
 	if n, err := again.list(t); n != 20 || err != nil || p.decrypts.Load() != 1 {
@@ -219,7 +219,7 @@ func TestKMS(t *testing.T) {
 	if got := counts(again); got[one] != 20 {
 		t.Errorf("%v", got)
 	}
-	// The key changes inside of the KMS. This server takes the new one within a minute, and nobody
+	// The key changes inside of the KMS. This server takes the new one within a minute, and no server
 	// takes it for settled before; a server that starts now has it at once.
 	p.set(func() { p.keyID = "two" })
 	if _, err := again.providers.Agreed(t.Context(), c.epoch.File, true); err == nil || !strings.Contains(err.Error(), `names the key "two"`) {
@@ -263,8 +263,8 @@ func TestKMS(t *testing.T) {
 	}
 }
 
-// TestKMSThatComesLater: a server starts without its plugin. It is not healthy, reads what needs no
-// plugin, refuses the rest, and goes on by itself when the plugin is there.
+// TestKMSThatComesLater: a server starts without its plugin. It is not healthy, reads values that
+// need no plugin, refuses the rest, and recovers by itself when the plugin is there.
 func TestKMSThatComesLater(t *testing.T) {
 	p := newPlugin(t)
 	p.timeout = time.Second
@@ -300,8 +300,8 @@ func TestKMSThatComesLater(t *testing.T) {
 	}
 }
 
-// TestKMSThatHangs: no request waits longer than the timeout of the file, whatever hangs. What is
-// known goes on, and the rest is an error.
+// TestKMSThatHangs: no request waits longer than the timeout of the file, whichever call hangs.
+// Cached keys still work, and the rest is an error.
 func TestKMSThatHangs(t *testing.T) {
 	p := newPlugin(t).start(t)
 	p.timeout = time.Second
@@ -424,7 +424,7 @@ func TestKMSWithEqualIDs(t *testing.T) {
 	other.secret = "another key "
 	c := newCluster(t, "one")
 	a, b := c.start(t, "a", entry("secrets", one.provider("vault"))), c.start(t, "b", entry("secrets", other.provider("vault")))
-	// One file, as both machines have it: the sockets are those of the machines.
+	// One file, as both machines have it: each has its own sockets.
 	b.providers.current.Load().hash = a.providers.current.Load().hash
 	await.NoError(t, "a is healthy", a.healthy)
 	await.NoError(t, "b is healthy", b.healthy)
@@ -460,7 +460,7 @@ func TestBlindServers(t *testing.T) {
 	c.use(t, a)
 }
 
-// TestCancelledLook: a look whose caller goes, as at the end of leadership, changes nothing.
+// TestCancelledLook: a check whose caller goes, as at the end of leadership, changes nothing.
 func TestCancelledLook(t *testing.T) {
 	p := newPlugin(t).start(t)
 	c := newCluster(t, "one")
@@ -521,7 +521,7 @@ func TestReloadOfAPlugin(t *testing.T) {
 	}
 }
 
-// TestKeysThatDiffer: a plugin has another key than that of another server, as while a key is
+// TestKeysThatDiffer: a plugin has another key than another server's plugin, as while a key is
 // exchanged. Nothing is settled before both encrypt with the same one.
 func TestKeysThatDiffer(t *testing.T) {
 	one, two := newPlugin(t).start(t), newPlugin(t).start(t)

@@ -70,7 +70,7 @@ var codecs = func() serializer.CodecFactory {
 	return serializer.NewCodecFactory(scheme, serializer.EnableStrict)
 }()
 
-// Load decodes and validates an EncryptionConfiguration. It asks no plugin.
+// Load decodes and validates an EncryptionConfiguration. It calls no plugin.
 func Load(data []byte) (*apiserver.EncryptionConfiguration, error) {
 	if strings.TrimSpace(string(data)) == "" {
 		return nil, errors.New("the file is empty: want an EncryptionConfiguration")
@@ -145,7 +145,7 @@ func refused(config *apiserver.EncryptionConfiguration) error {
 	return nil
 }
 
-// An error of a decoder may quote the file, and so its keys: only these parts of it are said.
+// An error of a decoder may quote the file, and so its keys: only these parts of it are reported.
 var (
 	unknownField = regexp.MustCompile(`unknown field "((?:(?:resources|providers|aesgcm|aescbc|secretbox|kms|identity|keys|timeout)(?:\[\d+\])?\.)*)`)
 	lineOfError  = regexp.MustCompile(`\bline (\d+)\b`)

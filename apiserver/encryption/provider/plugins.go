@@ -21,8 +21,8 @@ import (
 	"github.com/barque/barque/apiserver/encryption"
 )
 
-// Plugins are looked at apart from requests, each pluginEvery: one that hangs delays no answer of
-// /readyz. A look ends within healthWithin.
+// Plugins are checked apart from requests, each pluginEvery: one that hangs delays no answer of
+// /readyz. A check ends within healthWithin.
 const pluginEvery = 5 * time.Second
 
 // pluginTimeout is upstream's default for a call of a plugin.
@@ -60,7 +60,7 @@ func (g *generation) has(stored []byte) bool {
 	return false
 }
 
-// followPlugins looks at the plugins until the context ends.
+// followPlugins checks the plugins until the context ends.
 func (p *Providers) followPlugins(ctx context.Context) error {
 	ticks := time.NewTicker(pluginEvery)
 	defer ticks.Stop()
@@ -74,7 +74,7 @@ func (p *Providers) followPlugins(ctx context.Context) error {
 	}
 }
 
-// looked is the outcome of a look at the plugins.
+// looked is the outcome of a check of the plugins.
 type looked struct {
 	err       error    // why one is not healthy
 	unsettled error    // why the labels are about to change
@@ -83,7 +83,7 @@ type looked struct {
 	probes, proved map[string][]byte
 }
 
-// lookAtPlugins asks for the health of the plugins, and for their keys.
+// lookAtPlugins checks the health of the plugins, and reads their keys.
 func (p *Providers) lookAtPlugins(ctx context.Context) {
 	g := p.current.Load()
 	keys, err := p.Keys(), g.unhealthy()
@@ -101,7 +101,7 @@ func (g *generation) look(ctx context.Context) {
 	within, cancel := context.WithTimeout(ctx, max(healthWithin, g.grace))
 	defer cancel()
 	is := g.lookWithin(within)
-	if ctx.Err() == nil { // a caller that has gone says nothing of the plugins
+	if ctx.Err() == nil { // the end of the caller is no failure of the plugins
 		g.looked.Store(is)
 	}
 }
@@ -179,7 +179,7 @@ func (g *generation) decrypts(ctx context.Context, label string, stored []byte) 
 	return false
 }
 
-// labels returns a value of each first provider with a right name, by its label.
+// labels returns a value of each first provider with a matching name, by its label.
 func (g *generation) labels(ctx context.Context, right func(name string) bool) (all map[string][]byte, err error) {
 	all = map[string][]byte{}
 	for as, name := range g.first {
@@ -211,7 +211,7 @@ func (l *looked) unknown() error {
 	return cmp.Or(l.err, l.unsettled)
 }
 
-// check asks upstream's check of the plugins.
+// check runs upstream's check of the plugins.
 func (g *generation) check(ctx context.Context) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "/healthz/"+g.health.Name(), nil)
 	if err != nil {

@@ -68,7 +68,7 @@ type Providers struct {
 	file    *configfile.File // nil without one
 	current atomic.Pointer[generation]
 	probes  atomic.Pointer[func() map[string][]byte]
-	// ctx ends with Run; it is that of connections to plugins.
+	// ctx ends with Run; connections to plugins use it.
 	ctx context.Context
 	end context.CancelFunc
 }
@@ -89,7 +89,7 @@ type generation struct {
 	fixed           []string // labels of the providers that write and are no plugins
 	health          healthz.HealthChecker
 	looking         sync.Mutex             // held during a look
-	looked          atomic.Pointer[looked] // nil: at the plugins nobody has looked yet
+	looked          atomic.Pointer[looked] // nil: the plugins have not been checked yet
 	plugins         map[string]kmsservice.Service
 	grace           time.Duration // in which plugins may still answer requests
 	end             context.CancelFunc

@@ -187,7 +187,7 @@ func (s *server) write(t *testing.T, content string) {
 	}
 }
 
-// reload replaces the file, and looks at it until it counts or is refused.
+// reload replaces the file, and checks it until it counts or is refused.
 func (s *server) reload(t *testing.T, content string) string {
 	t.Helper()
 	s.write(t, content)
@@ -209,7 +209,7 @@ func (s *server) create(t *testing.T, name string) {
 	}
 }
 
-// read returns the error of reading a Secret alone. Its content must be right.
+// read returns the error of reading a Secret alone. Its content must be correct.
 func (s *server) read(t *testing.T, name string) error {
 	t.Helper()
 	var got corev1.Secret
@@ -420,8 +420,8 @@ func TestFilesThatDiffer(t *testing.T) {
 	}
 }
 
-// TestLostProvider: a value whose provider no file of any server has is lost. It is deleted by the
-// option for it alone.
+// TestLostProvider: a value whose provider no file of any server has is lost. Only the option for
+// corrupt objects deletes it.
 func TestLostProvider(t *testing.T) {
 	c := newCluster(t, "one")
 	a := c.start(t, "a", entry("secrets", keyed("secretbox", "k1", 1)))
@@ -461,7 +461,8 @@ type at string
 // AuthenticatedData implements value.Context.
 func (a at) AuthenticatedData() []byte { return []byte(a) }
 
-// TestWildcards: the nearest name of a resource counts. What cannot be encrypted stays as it is.
+// TestWildcards: the nearest name of a resource counts. A resource that cannot be encrypted stays
+// in clear.
 func TestWildcards(t *testing.T) {
 	c := newCluster(t, "one")
 	s := c.start(t, "s1", entry("secrets", keyed("secretbox", "exact", 1))+entry("'*.apps'", keyed("aesgcm", "group", 2))+entry("events", "{identity: {}}")+entry("'*.*'", keyed("aescbc", "all", 3)))
@@ -532,7 +533,7 @@ func TestWritesAreFenced(t *testing.T) {
 	}
 }
 
-// TestReload: a changed file counts after two looks, and a wrong one does not; without the flag no
+// TestReload: a changed file counts after two reads, and a faulty one does not; without the flag no
 // change counts before the next start.
 func TestReload(t *testing.T) {
 	c := newCluster(t, "one")
@@ -583,8 +584,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestAgreement: another file than the one in use needs all servers, and that they run. The one in
-// use needs those that run. Without a file anywhere nobody is asked.
+// TestAgreement: another file than the one in use needs all servers, and all must run. The one in
+// use needs those that run. Without a file anywhere no other server is needed.
 func TestAgreement(t *testing.T) {
 	const own, other = "sha256:00000001", "sha256:00000002"
 	labels := []string{"k8s:enc:secretbox:v1:k1"}
@@ -636,8 +637,8 @@ func TestAgreement(t *testing.T) {
 	}
 }
 
-// TestSight: a server with a wrong file, or without one, knows that it cannot read what others have
-// written, and that it can again. So it does if no server can read that.
+// TestSight: a server with a wrong file, or without one, detects that it cannot read values of the
+// others, and that it can again. So it does if no server can read them.
 func TestSight(t *testing.T) {
 	c := newCluster(t, "one")
 	right, wrong := entry("secrets", keyed("secretbox", "k1", 1)), entry("secrets", keyed("secretbox", "k1", 2))
@@ -678,8 +679,8 @@ func TestSight(t *testing.T) {
 	}
 }
 
-// TestSightWaitsForTheAPI: the first look is right after the API is made, and the next one when
-// somebody asks for it.
+// TestSightWaitsForTheAPI: the first check is right after the API is made, and the next one
+// on request.
 func TestSightWaitsForTheAPI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, "one")
@@ -741,7 +742,7 @@ func TestRewriteHolds(t *testing.T) {
 	}
 }
 
-// TestLoad: what is wrong with a file is said, with its place, and without the keys in it.
+// TestLoad: the fault of a file is reported, with its place, and without the keys in it.
 func TestLoad(t *testing.T) {
 	kms := func(version string) string { return "{kms: {" + version + "name: p, endpoint: unix:///run/p.sock}}" }
 	for text, want := range map[string]string{

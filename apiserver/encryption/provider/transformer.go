@@ -38,7 +38,7 @@ func (t *transformer) TransformFromStorage(ctx context.Context, stored []byte, a
 	return data, stale, nil
 }
 
-// unauthenticated is how values of aescbc begin: with a wrong key, one in some 256 decrypts, to
+// unauthenticated is the prefix of values of aescbc: with a wrong key, one in some 256 decrypts, to
 // random bytes. A rewrite of these would lose the object.
 const unauthenticated = storage.Enciphered + "aescbc:"
 

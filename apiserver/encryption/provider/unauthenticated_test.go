@@ -16,8 +16,8 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// TestWrongKeyOfAESCBC: a value of aescbc that decrypts with a wrong key, to random bytes, is none
-// that this server reads: no read, no look and no rewrite takes it for an object.
+// TestWrongKeyOfAESCBC: a value of aescbc that decrypts with a wrong key, to random bytes, cannot
+// be read: no read, no check and no rewrite takes it for an object.
 func TestWrongKeyOfAESCBC(t *testing.T) {
 	right, wrong := entry("secrets", keyed("aescbc", "key1", 1)), entry("secrets", keyed("aescbc", "key1", 2))
 	c := newCluster(t, "one")
@@ -82,7 +82,7 @@ func values(t *testing.T, c *cluster) (all string) {
 	return all
 }
 
-// TestObjectsOfAESCBC: each form in which the API stores objects is one.
+// TestObjectsOfAESCBC: each form in which the API stores objects is recognized as an object.
 func TestObjectsOfAESCBC(t *testing.T) {
 	inJSON, err := json.Marshal(corev1.Secret{})
 	if err != nil {

@@ -2,10 +2,10 @@
 // group: the configurations of admission webhooks, and admission policies with their bindings.
 //
 // CEL expressions are compiled when an object is written, so that a wrong one is refused with its
-// place. An expression that an update leaves as it is may use whatever a later version knows.
+// place. An expression that an update does not change may use features of a later version.
 //
-// Who names the parameters of a policy must be allowed to read them. A server hands in who decides
-// that, see [AuthorizeParams].
+// The user that names the parameters of a policy must be allowed to read them. A server provides
+// the authorizer, see [AuthorizeParams].
 package admissionregistration
 
 import "github.com/barque/barque/apiserver/resource"

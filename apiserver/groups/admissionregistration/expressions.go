@@ -31,9 +31,9 @@ func baseEnvironment() *environment.EnvSet {
 
 // expressions checks the CEL expressions of one object.
 type expressions struct {
-	// params tells that the object names parameters, which expressions may use.
+	// params is set if the object names parameters, which expressions may use.
 	params bool
-	// stored are those that the object had before. They may use what newer versions know.
+	// stored are the expressions that the object had before. They may use features of newer versions.
 	stored sets.Set[string]
 	// composed is the compiler that knows the variables of the object; nil without variables.
 	composed *plugincel.CompositedCompiler
@@ -47,7 +47,7 @@ func (e *expressions) environment(expression string) environment.Type {
 	return environment.NewExpressions
 }
 
-// options are what all expressions may use, but for those of messages.
+// options are the variables of all expressions, except those of messages.
 func (e *expressions) options() plugincel.OptionalVariableDeclarations {
 	return plugincel.OptionalVariableDeclarations{HasParams: e.params, HasAuthorizer: true}
 }

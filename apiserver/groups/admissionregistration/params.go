@@ -17,17 +17,17 @@ import (
 	"github.com/barque/barque/apiserver/resource"
 )
 
-// Params are what a server knows about the parameters of policies.
+// Params gives access to the parameters of policies.
 type Params struct {
 	Authorizer authorizer.UnconditionalAuthorizer
 	// Resource is the resource of a kind.
 	Resource func(schema.GroupVersionKind) (schema.GroupVersionResource, error)
-	// Validating and Mutating tell the kind of the parameters of a policy; nil when it has none.
+	// Validating and Mutating return the kind of a policy's parameters; nil when it has none.
 	Validating, Mutating func(ctx context.Context, policy string) (*admissionv1.ParamKind, error)
 }
 
 // AuthorizeParams makes the declarations refuse parameters that the writer may not read. The server
-// reads them for everybody, and what a policy says can give them away.
+// reads them for every user, and the results of a policy can reveal them.
 func AuthorizeParams(resources []resource.Resource, p *Params) {
 	if k := resource.Find[admissionv1.ValidatingAdmissionPolicy](resources); k != nil {
 		k.Validate = authorized(k.Validate, "paramKind", func(ctx context.Context, obj, old *admissionv1.ValidatingAdmissionPolicy) error {
@@ -65,7 +65,7 @@ func spec[T, F any](obj *T, read func() *F) *F {
 	return read()
 }
 
-// authorized asks about an object that is right otherwise.
+// authorized adds a permission check to validate, for an object that is valid otherwise.
 func authorized[T any](validate func(ctx context.Context, obj, old *T) field.ErrorList, at string, ask func(ctx context.Context, obj, old *T) error) func(ctx context.Context, obj, old *T) field.ErrorList {
 	return func(ctx context.Context, obj, old *T) field.ErrorList {
 		errs := validate(ctx, obj, old)
@@ -79,7 +79,7 @@ func authorized[T any](validate func(ctx context.Context, obj, old *T) field.Err
 	}
 }
 
-// writer is the user of a request; nil for one who may do everything.
+// writer is the user of a request; nil for one that may do everything.
 func writer(ctx context.Context) (user.Info, error) {
 	u, ok := request.UserFrom(ctx)
 	if !ok {
@@ -91,7 +91,7 @@ func writer(ctx context.Context) (user.Info, error) {
 	return u, nil
 }
 
-// kind asks whether the writer of a policy may read all objects of the kind of its parameters.
+// kind checks that the writer of a policy may read all objects of the kind of its parameters.
 func (p *Params) kind(ctx context.Context, kind, old *admissionv1.ParamKind) error {
 	if kind == nil || old != nil && *kind == *old {
 		return nil
@@ -113,7 +113,7 @@ func (p *Params) kind(ctx context.Context, kind, old *admissionv1.ParamKind) err
 	return nil
 }
 
-// resolve names the resource of a kind as narrowly as it is known: what is not known is "*".
+// resolve names the resource of a kind as narrowly as it is known: an unknown part is "*".
 func (p *Params) resolve(kind *admissionv1.ParamKind) (schema.GroupVersionResource, error) {
 	of := schema.GroupVersionResource{Group: "*", Version: "*", Resource: "*"}
 	gv, err := schema.ParseGroupVersion(kind.APIVersion)
@@ -129,7 +129,7 @@ func (p *Params) resolve(kind *admissionv1.ParamKind) (schema.GroupVersionResour
 	return of, nil
 }
 
-// ref asks whether the writer of a binding may read the parameters that it names.
+// ref checks that the writer of a binding may read the parameters that it names.
 func (p *Params) ref(ctx context.Context, ref *admissionv1.ParamRef, policy string, kindOf func(context.Context, string) (*admissionv1.ParamKind, error)) error {
 	if ref == nil {
 		return nil

@@ -134,7 +134,7 @@ func paramKindCell(k *admissionv1.ParamKind) string {
 	return k.APIVersion + "/" + k.Kind
 }
 
-// paramRefCell shows a name without a namespace as one in any, since only the policy's kind tells
+// paramRefCell shows a name without a namespace as one in any, since only the policy's kind shows
 // whether it has one.
 func paramRefCell(r *admissionv1.ParamRef) string {
 	switch {

@@ -247,7 +247,7 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// Only somebody who may do everything, or a declaration without a server, goes unasked.
+// Only users that may do everything, and declarations without a server, pass without authorization.
 func TestAuthorizeParamsKeepsValidation(t *testing.T) {
 	list := Resources()
 	AuthorizeParams(list, &Params{})

@@ -24,8 +24,8 @@ import (
 
 const (
 	maxAnnotations = 20
-	// maxAnnotationExpression, in bytes, is less than what an annotation of the audit log may have:
-	// expressions that join strings give more than they are long.
+	// maxAnnotationExpression, in bytes, is less than the limit of the audit log's annotations: the
+	// value of an expression that joins strings is longer than the expression.
 	maxAnnotationExpression = 5 << 10
 )
 
@@ -73,12 +73,12 @@ func conditionExpressions(conditions []admissionv1.MatchCondition, variables []a
 	return stored
 }
 
-// sameConditions tells that match conditions which were valid still are.
+// sameConditions reports that match conditions which were valid still are.
 func sameConditions(kind, oldKind *admissionv1.ParamKind, conditions, old []admissionv1.MatchCondition) bool {
 	return apiequality.Semantic.DeepEqual(kind, oldKind) && apiequality.Semantic.DeepEqual(conditions, old)
 }
 
-// validatePolicy checks what both kinds of policies have.
+// validatePolicy checks the fields that both kinds of policies have.
 func validatePolicy(failure *admissionv1.FailurePolicyType, kind *admissionv1.ParamKind, match *admissionv1.MatchResources, at *field.Path) field.ErrorList {
 	errs := required(failure, at.Child("failurePolicy"), admissionv1.Fail, admissionv1.Ignore)
 	if kind != nil {

@@ -129,8 +129,8 @@ func setDefault[T any](field **T, value T) {
 	}
 }
 
-// hookWarnings tells of rules for resources that webhooks are never asked about. A wildcard is
-// not meant for them in particular.
+// hookWarnings warns of rules for resources for which webhooks are never called. A wildcard gets no
+// warning, because it does not name them.
 func hookWarnings(hooks []hook) []string {
 	var warnings []string
 	for i, h := range hooks {
@@ -153,8 +153,8 @@ func noEffect(at *field.Path, r schema.GroupResource) string {
 	return fmt.Sprintf("%s: %s is excluded from admission webhooks; this rule will have no effect", at, r)
 }
 
-// ExcludedResources are those that admission webhooks and policies are never asked about: questions
-// about users and rights. A webhook that refused them could lock everybody out.
+// ExcludedResources are those for which admission webhooks and policies are never called: reviews
+// of users and rights. A webhook that refused them could lock all users out.
 func ExcludedResources() []schema.GroupResource {
 	return []schema.GroupResource{
 		{Group: "authentication.k8s.io", Resource: "selfsubjectreviews"},

@@ -50,7 +50,7 @@ webhooks:
   matchConditions: [{name: c, expression: object.spec.x == 1}]
 `
 
-// breaks of a webhook configuration, and what they are told of.
+// hookBreaks are faults of a webhook configuration, with their messages.
 var hookBreaks = map[string]struct {
 	pairs []string
 	want  []string
@@ -125,7 +125,7 @@ func TestWebhookConfigurations(t *testing.T) {
 		change(t, hookText, "sideEffects", "reinvocationPolicy: Always\n  sideEffects")), nil), grouptest.Unknown+"webhooks[0].reinvocationPolicy")
 }
 
-// What is stored and was right once may stay; what is new must be right today.
+// A stored value that was valid once may stay; a new one must be valid today.
 func TestWebhookConfigurationUpdate(t *testing.T) {
 	k := kindOf[admissionv1.ValidatingWebhookConfiguration]()
 	for name, pairs := range map[string][]string{

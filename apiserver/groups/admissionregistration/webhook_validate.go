@@ -28,10 +28,10 @@ func metadata[T any, P validation.Object[T]](obj, old P) field.ErrorList {
 	return errs
 }
 
-// reviewVersions are those of AdmissionReview that the server speaks.
+// reviewVersions are the versions of AdmissionReview that the server speaks.
 var reviewVersions = []string{"v1", "v1beta1"}
 
-// leniency is what stored webhooks may keep that new ones may not have.
+// leniency has the faults that stored webhooks may keep and new ones may not have.
 type leniency struct {
 	sideEffects, versions, names, selectors bool
 	// conditions are left alone when none of them changes.
@@ -144,7 +144,7 @@ func validateClient(c *admissionv1.WebhookClientConfig, at *field.Path) field.Er
 	case c.URL != nil:
 		return webhook.ValidateWebhookURL(at.Child("url"), *c.URL, true)
 	}
-	// The port has its default by now, except in what no decoder has seen.
+	// Defaulting has set the port, except in objects that no decoder has read.
 	port := int32(443)
 	if c.Service.Port != nil {
 		port = *c.Service.Port

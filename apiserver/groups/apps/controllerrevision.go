@@ -48,7 +48,7 @@ func controllerName(r *appsv1.ControllerRevision) string {
 	return strings.ToLower(kind.String()) + "/" + owner.Name
 }
 
-// validateControllerRevision: what a revision holds never changes. Its number may, as rolling back
+// validateControllerRevision: the data of a revision never changes. Its number may, as rolling back
 // makes an old revision the newest.
 func validateControllerRevision(_ context.Context, r, old *appsv1.ControllerRevision) field.ErrorList {
 	errs := validation.Meta(r, old, true, validation.SubdomainName)

@@ -91,7 +91,7 @@ func defaultDaemonSet(d *appsv1.DaemonSet) {
 }
 
 // prepareDaemonSet counts the versions of the template in an annotation, for controllers of old.
-// Clients may say where the count begins, and nothing more.
+// Clients may set the begin of the count, and nothing more.
 func prepareDaemonSet(_ context.Context, d, old *appsv1.DaemonSet) {
 	if old == nil {
 		if _, err := parseTemplateGeneration(d); err == nil {

@@ -149,7 +149,7 @@ func isZero(v intstr.IntOrString) bool {
 		return v.IntVal == 0
 	}
 	percent, ok := validation.Percent(v)
-	return !ok || percent == 0 // what is neither counts as none
+	return !ok || percent == 0 // a value that is neither counts as none
 }
 
 func validateDeploymentStatus(_ context.Context, d, old *appsv1.Deployment) field.ErrorList {

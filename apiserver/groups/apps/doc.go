@@ -1,7 +1,7 @@
 // Package apps declares the resources of the apps API group (apps/v1): workloads that keep pods
 // running, and the revisions of their templates.
 //
-// It owns their defaults, validation and printing. What they do is their controllers' business.
+// It owns their defaults, validation and printing. Their controllers own their behaviour.
 package apps
 
 import (
@@ -27,8 +27,8 @@ func Resources() []resource.Resource {
 	}
 }
 
-// templateWarnings are those of a workload whose pods are named after it. An update that asks for
-// nothing new is not warned of.
+// templateWarnings are the warnings of a workload whose pods are named after it. An update without
+// a change of the spec is not warned of.
 func templateWarnings[T any, P validation.Object[T]](obj, old P, t *corev1.PodTemplateSpec) []string {
 	switch {
 	case old == nil:

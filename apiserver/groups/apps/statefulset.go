@@ -89,7 +89,7 @@ func defaultStatefulSet(s *appsv1.StatefulSet) {
 	for i := range spec.VolumeClaimTemplates {
 		claim := &spec.VolumeClaimTemplates[i]
 		podtemplate.DefaultClaim(claim)
-		// Every stored set says so, whether its author did or not: revisions compare the whole.
+		// Every stored set has them, even if its author left them out: revisions compare the whole.
 		claim.APIVersion, claim.Kind = "v1", "PersistentVolumeClaim"
 	}
 }

@@ -38,7 +38,7 @@ func validateStatefulSet(_ context.Context, s, old *appsv1.StatefulSet) field.Er
 	return append(errs, validation.Immutable(spec.PodManagementPolicy, was.PodManagementPolicy, at.Child("podManagementPolicy"))...)
 }
 
-// validateStatefulSetSpec checks all of a spec but the template and what cannot change.
+// validateStatefulSetSpec checks a spec except for the template and the immutable fields.
 func validateStatefulSetSpec(spec *appsv1.StatefulSetSpec, at *field.Path) field.ErrorList {
 	errs := validatePodManagement(spec.PodManagementPolicy, at.Child("podManagementPolicy"))
 	errs = append(errs, validateStatefulSetStrategy(&spec.UpdateStrategy, at.Child("updateStrategy"))...)
@@ -56,7 +56,7 @@ func validateStatefulSetSpec(spec *appsv1.StatefulSetSpec, at *field.Path) field
 	return append(errs, podtemplate.ValidateRestarts(&spec.Template, "StatefulSet", at.Child("template"))...)
 }
 
-// validateIdentity checks what gives pods their names and claims, and never changes.
+// validateIdentity checks the fields that give pods their names and claims, and never change.
 func validateIdentity(spec *appsv1.StatefulSetSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range spec.VolumeClaimTemplates {
@@ -150,7 +150,7 @@ func validateStatefulSetSelector(spec *appsv1.StatefulSetSpec, at *field.Path) f
 	return errs
 }
 
-// mismatch tells that the pods of a workload would not be its own.
+// mismatch returns the error of a selector that does not match the template's labels.
 func mismatch(template map[string]string, spec *field.Path) *field.Error {
 	return field.Invalid(spec.Child("template", "metadata", "labels"), template, "`selector` does not match template `labels`")
 }
@@ -199,7 +199,7 @@ func validateStatefulSetStatus(_ context.Context, set, old *appsv1.StatefulSet) 
 	return append(errs, validateCollisions(s.CollisionCount, old.Status.CollisionCount, at)...)
 }
 
-// validateCollisions: collisions of names are counted, never forgotten.
+// validateCollisions: the count of name collisions never decreases.
 func validateCollisions(count, old *int32, status *field.Path) field.ErrorList {
 	if n := ptr.Deref(count, 0); n < ptr.Deref(old, 0) {
 		return field.ErrorList{field.Invalid(status.Child("collisionCount"), n, "cannot be decremented")}

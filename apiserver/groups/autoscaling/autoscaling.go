@@ -1,7 +1,7 @@
 // Package autoscaling declares the resources of the autoscaling API group: horizontal pod
 // autoscalers, stored as autoscaling/v2 and served as autoscaling/v1 too.
 //
-// It owns their defaults, validation and printing, and what v1 makes of them: one target of CPU
+// It owns their defaults, validation and printing, and the conversion to v1: one target of CPU
 // utilization has a field there, everything else is in annotations that round-trip.
 package autoscaling
 
@@ -75,7 +75,7 @@ func defaultAutoscaler(a *autoscalingv2.HorizontalPodAutoscaler) {
 				{Type: autoscalingv2.PercentScalingPolicy, Value: 100, PeriodSeconds: 15},
 			},
 		})
-		// How long a scale-down waits is an option of the controller, if it is not said here.
+		// The default time that a scale-down waits is an option of the controller.
 		defaultRules(&b.ScaleDown, autoscalingv2.HPAScalingRules{
 			Policies: []autoscalingv2.HPAScalingPolicy{
 				{Type: autoscalingv2.PercentScalingPolicy, Value: 100, PeriodSeconds: 15},
@@ -84,7 +84,7 @@ func defaultAutoscaler(a *autoscalingv2.HorizontalPodAutoscaler) {
 	}
 }
 
-// defaultTarget fills in what is to be scaled to.
+// defaultTarget sets the default targets of scaling.
 func defaultTarget(spec *autoscalingv2.HorizontalPodAutoscalerSpec) {
 	if spec.MinReplicas == nil {
 		spec.MinReplicas = ptr.To[int32](1)

@@ -52,7 +52,7 @@ func formatMetric(spec *autoscalingv2.MetricSpec, status *autoscalingv2.MetricSt
 	return "<unknown type>"
 }
 
-// currentValue is what the status says of a metric of some type; nothing if it is of another one.
+// currentValue is the status's value of a metric of some type; nothing if it is of another one.
 func currentValue(status *autoscalingv2.MetricStatus, of autoscalingv2.MetricSourceType) autoscalingv2.MetricValueStatus {
 	switch {
 	case of == autoscalingv2.ExternalMetricSourceType && status.External != nil:
@@ -77,7 +77,7 @@ func formatValue(target *autoscalingv2.MetricTarget, current autoscalingv2.Metri
 	return quantity(current.Value) + "/" + quantity(target.Value)
 }
 
-// formatUsage shows a resource, as an amount or as a share of what was requested.
+// formatUsage shows a resource, as an amount or as a share of the requests.
 func formatUsage(target *autoscalingv2.MetricTarget, current autoscalingv2.MetricValueStatus) string {
 	if target.AverageValue != nil {
 		return quantity(current.AverageValue) + "/" + quantity(target.AverageValue)

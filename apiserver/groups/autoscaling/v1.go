@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// annotationPrefix begins the names of the annotations of autoscaling/v1 that hold what has no
+// annotationPrefix begins the names of the annotations of autoscaling/v1 for values that have no
 // field there. They exist on the wire of v1 only.
 const annotationPrefix = "autoscaling.alpha.kubernetes.io/"
 
@@ -39,7 +39,7 @@ func dropAnnotations(annotations map[string]string) map[string]string {
 	return kept
 }
 
-// isCPUUtilization tells the one metric that v1 has a field for.
+// isCPUUtilization reports whether a metric is the one that v1 has a field for.
 func isCPUUtilization(m *autoscalingv2.MetricSpec) bool {
 	return m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil &&
 		m.Resource.Name == corev1.ResourceCPU && m.Resource.Target.AverageUtilization != nil
@@ -134,7 +134,7 @@ func fromV1(in *autoscalingv1.HorizontalPodAutoscaler, out *autoscalingv2.Horizo
 	if target := in.Spec.TargetCPUUtilizationPercentage; target != nil {
 		out.Spec.Metrics = append(out.Spec.Metrics, cpuUtilization(*target))
 	}
-	// Defaults are those of the whole, with what the annotations say.
+	// Defaults are applied to the whole, with the values of the annotations.
 	defaultTarget(&out.Spec)
 	out.Spec.Behavior = nil
 	if b, ok := read[autoscalingv2.HorizontalPodAutoscalerBehavior](in.Annotations, behaviorAnnotation); ok && b != (autoscalingv2.HorizontalPodAutoscalerBehavior{}) {

@@ -7,8 +7,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// The metrics of v1 say the type of a target by which of its fields is set. What has to have a
-// value there has 0 for none.
+// The metrics of v1 show the type of a target by which of its fields is set. A field that must have
+// a value there has 0 for none.
 
 func metricToV1(in *autoscalingv2.MetricSpec) autoscalingv1.MetricSpec {
 	out := autoscalingv1.MetricSpec{Type: autoscalingv1.MetricSourceType(in.Type)}

@@ -10,8 +10,7 @@ import (
 	"github.com/barque/barque/apiserver/groups/grouptest"
 )
 
-// TestRoundTripThroughV1: a client of v1 that reads and writes changes nothing of what it cannot
-// say.
+// TestRoundTripThroughV1: a client of v1 that reads and writes changes no field that v1 lacks.
 func TestRoundTripThroughV1(t *testing.T) {
 	full := grouptest.Parse[autoscalingv2.HorizontalPodAutoscaler](t, `
 metadata: {name: a, namespace: default, annotations: {own: kept}}

@@ -52,7 +52,7 @@ func validateReplicas(spec *autoscalingv2.HorizontalPodAutoscalerSpec, at *field
 	return errs
 }
 
-// measuredWithoutPods tells whether a metric is left when there are no pods to measure.
+// measuredWithoutPods reports whether a metric is left when there are no pods to measure.
 func measuredWithoutPods(metrics []autoscalingv2.MetricSpec) bool {
 	for i := range metrics {
 		if t := metrics[i].Type; t == autoscalingv2.ObjectMetricSourceType || t == autoscalingv2.ExternalMetricSourceType {
@@ -62,8 +62,8 @@ func measuredWithoutPods(metrics []autoscalingv2.MetricSpec) bool {
 	return false
 }
 
-// validateScaled checks what is scaled. Its version must name a group, as all that can be scaled
-// but ReplicationControllers have one; what is stored may stay.
+// validateScaled checks the target of scaling. Its version must name a group, as every scalable
+// kind except ReplicationController has one; a stored value may stay.
 func validateScaled(ref *autoscalingv2.CrossVersionObjectReference, old *autoscalingv2.HorizontalPodAutoscaler, at *field.Path) field.ErrorList {
 	errs := validateReference(ref, at)
 	if old != nil && old.Spec.ScaleTargetRef.APIVersion == ref.APIVersion && old.Spec.ScaleTargetRef.Kind == ref.Kind {
@@ -88,7 +88,7 @@ func checkVersion(ref *autoscalingv2.CrossVersionObjectReference, needsGroup boo
 	return err
 }
 
-// hasBadVersion tells whether a stored metric is of an object with an invalid version.
+// hasBadVersion reports whether a stored metric is of an object with an invalid version.
 func hasBadVersion(old *autoscalingv2.HorizontalPodAutoscaler) bool {
 	if old == nil {
 		return false

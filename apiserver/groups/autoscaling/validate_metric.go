@@ -12,7 +12,7 @@ type metricChecker struct {
 	keepVersions bool // versions of described objects that are invalid are stored already
 }
 
-// source is one member of the union that a metric is.
+// source is one member of a metric's union.
 type source struct {
 	of    autoscalingv2.MetricSourceType
 	name  string // of its field
@@ -30,8 +30,8 @@ func (c metricChecker) sources(m *autoscalingv2.MetricSpec) []source {
 	}
 }
 
-// validateMetric checks that a metric has the one source that its type says. Of several sources the
-// first one is looked into.
+// validateMetric checks that a metric has the one source of its type. Of several sources the first
+// one is validated.
 func (c metricChecker) validateMetric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList {
 	const only = "must populate the given metric source only"
 	var errs field.ErrorList
@@ -127,7 +127,7 @@ func validateContainerResource(m *autoscalingv2.ContainerResourceMetricSource, a
 	return append(errs, validateUsage(&m.Target, at.Child("target"))...)
 }
 
-// validateUsage checks the target of a resource: an amount, or a share of what is requested.
+// validateUsage checks the target of a resource: an amount, or a share of the requests.
 func validateUsage(t *autoscalingv2.MetricTarget, at *field.Path) field.ErrorList {
 	errs := validateTarget(t, at)
 	switch share, amount := t.AverageUtilization != nil, t.AverageValue != nil; {

@@ -2,13 +2,12 @@
 // until they succeed, and cron jobs, which make jobs by a schedule.
 //
 // It owns their defaults, validation and printing, among them the rules by which a job's status may
-// change: whoever runs a job, Barque or the controller named in spec.managedBy, obeys the same
-// ones.
+// change. They bind Barque's job controller and any controller named in spec.managedBy alike.
 package batch
 
 import (
 	"fmt"
-	// Time zones of cron jobs are the same on every server, whatever its host has installed.
+	// Time zones of cron jobs are the same on every server, with any host.
 	_ "time/tzdata"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -30,7 +29,7 @@ func Resources() []resource.Resource {
 	}
 }
 
-// nameWarnings tells of a name that pods cannot have as it is.
+// nameWarnings warns of a name that pods cannot have as it is.
 func nameWarnings(name string) []string {
 	if msgs := utilvalidation.IsDNS1123Label(name); len(msgs) > 0 {
 		return []string{fmt.Sprintf("metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v", msgs)}
@@ -38,7 +37,7 @@ func nameWarnings(name string) []string {
 	return nil
 }
 
-// specWarnings tells what is valid in a job spec at a path and yet hardly meant.
+// specWarnings warns of values in a job spec at a path that are valid, but probably a mistake.
 func specWarnings(spec *batchv1.JobSpec, path ...string) []string {
 	var out []string
 	if isIndexed(spec) && ptr.Deref(spec.Completions, 0) > manyCompletions && ptr.Deref(spec.Parallelism, 0) > mostParallelOfMany {
@@ -52,5 +51,5 @@ func isIndexed(spec *batchv1.JobSpec) bool {
 	return ptr.Deref(spec.CompletionMode, batchv1.NonIndexedCompletion) == batchv1.IndexedCompletion
 }
 
-// dropUnserved removes what belongs to a feature that is off: workload-aware scheduling.
+// dropUnserved removes fields of a feature that is off: workload-aware scheduling.
 func dropUnserved(spec *batchv1.JobSpec) { spec.Scheduling = nil }

@@ -129,8 +129,8 @@ func prepareJob(_ context.Context, j, old *batchv1.Job) {
 	}
 }
 
-// generateSelector makes the job select its own pods by its UID, and labels its template so. What
-// the client has set stays; validation refuses it if it is something else.
+// generateSelector makes the job select its own pods by its UID, and labels its template so. Values
+// of the client stay; validation refuses them if they differ.
 func generateSelector(j *batchv1.Job) {
 	if j.Spec.Template.Labels == nil {
 		j.Spec.Template.Labels = map[string]string{}
@@ -151,7 +151,7 @@ func generateSelector(j *batchv1.Job) {
 	}
 }
 
-// generatedLabels are those that the pods of a job carry.
+// generatedLabels are the labels that the pods of a job carry.
 func generatedLabels(j *batchv1.Job) map[string]string {
 	return map[string]string{
 		legacyJobNameLabel:         j.Name,
@@ -161,7 +161,7 @@ func generatedLabels(j *batchv1.Job) map[string]string {
 	}
 }
 
-// jobState is the most telling of a job's conditions.
+// jobState is the most significant of a job's conditions.
 func jobState(j *batchv1.Job) string {
 	switch {
 	case hasCondition(j, batchv1.JobComplete):
@@ -180,7 +180,7 @@ func jobState(j *batchv1.Job) string {
 	return "Running"
 }
 
-// hasCondition tells whether a condition of the job is true.
+// hasCondition reports whether a condition of the job is true.
 func hasCondition(j *batchv1.Job, of batchv1.JobConditionType) bool {
 	return conditionIs(j, of, corev1.ConditionTrue)
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/barque/barque/apiserver/resource"
 )
 
-// podsStay is the warning about a delete that leaves the pods of a job behind, which is what
-// batch/v1 does when it is not told otherwise.
+// podsStay is the warning about a delete that leaves the pods of a job behind, which is the default
+// of batch/v1.
 const podsStay = "child pods are preserved by default when jobs are deleted; " +
 	"set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning"
 
-// jobStorage is the storage of jobs, with a warning for those who delete.
+// jobStorage is the storage of jobs, with a warning at deletion.
 type jobStorage struct {
 	*resource.Storage
 }

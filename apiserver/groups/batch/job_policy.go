@@ -164,7 +164,7 @@ func validateSuccessRule(rule *batchv1.SuccessPolicyRule, completions int32, at 
 	return errs
 }
 
-// validateReplacementPolicy checks when a pod that goes is replaced. A failure policy looks at how
+// validateReplacementPolicy checks when a terminating pod is replaced. A failure policy judges how
 // a pod failed, so it has to wait until it has.
 func validateReplacementPolicy(spec *batchv1.JobSpec, at *field.Path) field.ErrorList {
 	policy := spec.PodReplacementPolicy

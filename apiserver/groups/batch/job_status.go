@@ -19,11 +19,11 @@ import (
 //	running ──▶ SuccessCriteriaMet ──▶ Complete (with completionTime)
 //	       └──▶ FailureTarget ───────▶ Failed
 //
-// and what is finished has neither active, terminating nor uncounted pods. Any client that may
-// write the status is held to it, as controllers other than Barque's can run jobs.
+// and a finished job has neither active, terminating nor uncounted pods. The rules bind every
+// client that may write the status, as controllers other than Barque's can run jobs.
 //
-// Most rules are checked only if what they are about changes. So a change of the spec under a
-// status that it makes invalid does not keep the controller from writing the rest of the status.
+// Most rules are checked only if their fields change. So a change of the spec under a status that
+// it makes invalid does not keep the controller from writing the rest of the status.
 
 // statusChange is a write to the status of a job.
 type statusChange struct {
@@ -51,7 +51,7 @@ func (c *statusChange) badConditions(message string) {
 	c.invalid("conditions", field.OmitValueType{}, message)
 }
 
-// turned tells whether a condition has become true, or stopped being it.
+// turned reports whether a condition has become true, or is true no more.
 func (c *statusChange) turned(of batchv1.JobConditionType) bool {
 	return hasCondition(c.job, of) != hasCondition(c.old, of)
 }
@@ -71,7 +71,7 @@ func (c *statusChange) checkNumbers() {
 	if s.Failed < was.Failed {
 		c.invalid("failed", s.Failed, "cannot decrease the failed counter")
 	}
-	// An indexed job that shrinks forgets the indexes that it no longer has.
+	// An indexed job that shrinks drops the indexes that it no longer has.
 	shrinks := isIndexed(&c.job.Spec) && ptr.Equal(c.job.Spec.Completions, c.job.Spec.Parallelism)
 	if s.Succeeded < was.Succeeded && !shrinks {
 		c.invalid("succeeded", s.Succeeded, "cannot decrease the succeeded counter")
@@ -134,7 +134,7 @@ func (c *statusChange) checkConditions() {
 	c.checkWayBack()
 }
 
-// checkWayBack refuses to take back what is final.
+// checkWayBack refuses to undo a final state.
 func (c *statusChange) checkWayBack() {
 	for _, of := range []batchv1.JobConditionType{batchv1.JobFailed, batchv1.JobComplete, batchv1.JobFailureTarget} {
 		if hasCondition(c.old, of) && !hasCondition(c.job, of) {
@@ -150,7 +150,7 @@ func (c *statusChange) checkWayBack() {
 	}
 }
 
-// checkFinished checks that nothing of a finished job is left.
+// checkFinished checks that a finished job has no pods left.
 func (c *statusChange) checkFinished() {
 	if !isFinished(c.job) {
 		return
@@ -191,7 +191,7 @@ func (c *statusChange) checkTimes() {
 	if completed && s.CompletionTime != nil && was.CompletionTime != nil {
 		c.invalid("completionTime", s.CompletionTime, "field is immutable")
 	}
-	// A job that is resumed starts anew. Its spec may say so some time before its status does.
+	// A job that is resumed starts anew. Its spec may show that some time before its status does.
 	resumes := hasCondition(c.old, batchv1.JobSuspended) && conditionIs(c.job, batchv1.JobSuspended, corev1.ConditionFalse)
 	if started && was.StartTime != nil && !resumes && !ptr.Deref(c.job.Spec.Suspend, false) {
 		c.invalid("startTime", s.StartTime, "field is immutable for unsuspended job once set")

@@ -10,7 +10,7 @@ import (
 	"github.com/barque/barque/apiserver/groups/validation"
 )
 
-// validateJobChange checks what a job may change after its creation. Not checked, and so free to
+// validateJobChange checks the changes of a job after its creation. Not checked, and so free to
 // change, are among others parallelism, backoffLimit, suspend and the deadlines.
 func validateJobChange(spec *batchv1.JobSpec, old *batchv1.Job, at *field.Path) field.ErrorList {
 	was := &old.Spec
@@ -38,8 +38,8 @@ func validateCompletionsChange(spec, was *batchv1.JobSpec, at *field.Path) field
 }
 
 // validateTemplateChange checks the template, which is fixed while the job runs. While the job is
-// suspended without pods, where its pods may run and what they ask for can be chosen anew: that is
-// what suspended jobs are for.
+// suspended without pods, the placement and the resources of its pods can change: a queue suspends
+// a job to choose them.
 func validateTemplateChange(template *corev1.PodTemplateSpec, old *batchv1.Job, at *field.Path) field.ErrorList {
 	if !isParked(old) {
 		return validation.Immutable(template, &old.Spec.Template, at.Child("template"))
@@ -51,14 +51,14 @@ func validateTemplateChange(template *corev1.PodTemplateSpec, old *batchv1.Job, 
 	return validation.Immutable(template.Spec, allowed.Spec, at.Child("template", "spec"))
 }
 
-// isParked tells whether a job is suspended and has no pods: it has not started yet, or whoever
-// runs it has said that it stopped.
+// isParked reports whether a job is suspended and has no pods: it has not started yet, or its
+// controller has reported that it stopped.
 func isParked(j *batchv1.Job) bool {
 	stopped := j.Status.StartTime == nil || hasCondition(j, batchv1.JobSuspended)
 	return ptr.Deref(j.Spec.Suspend, false) && stopped && j.Status.Active == 0
 }
 
-// allowPlacement takes over what says where pods may run, except the affinity to other pods.
+// allowPlacement copies the fields that place pods, except the affinity to other pods.
 func allowPlacement(allowed, spec *corev1.PodSpec) {
 	switch {
 	case spec.Affinity != nil && allowed.Affinity != nil:

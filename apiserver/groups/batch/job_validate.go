@@ -96,7 +96,7 @@ func validateSelector(spec *batchv1.JobSpec, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateJobSpec checks what the specs of jobs and of the templates of jobs have in common.
+// validateJobSpec checks the rules that jobs and templates of jobs have in common.
 func validateJobSpec(spec *batchv1.JobSpec, at *field.Path) field.ErrorList {
 	errs := validateNumbers(spec, at)
 	if by := spec.ManagedBy; by != nil {

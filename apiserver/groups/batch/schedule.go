@@ -33,7 +33,7 @@ func validateSchedule(spec, was *batchv1.CronJobSpec, at *field.Path) field.Erro
 	return errs
 }
 
-// parseSchedule tells what is wrong with a schedule. The parser panics on some, such as "TZ=0".
+// parseSchedule returns the fault of a schedule. The parser panics on some, such as "TZ=0".
 func parseSchedule(schedule string) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

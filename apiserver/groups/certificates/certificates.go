@@ -1,8 +1,8 @@
 // Package certificates declares the resources of the certificates.k8s.io API group: requests for
 // certificates by users and by pods, and the bundles of authorities that signers are trusted by.
 //
-// Requests are checked and stored here. Approving and signing them is the work of others; the
-// server adds the approval subresource, and the check of who may sign.
+// Requests are checked and stored here. Controllers and users approve and sign them; the server
+// adds the approval subresource, and the permission check of signers.
 package certificates
 
 import (

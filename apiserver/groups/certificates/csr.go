@@ -76,7 +76,7 @@ func formatConditions(r *certificatesv1.CertificateSigningRequest) string {
 	return state
 }
 
-// prepareSigningRequest writes down who asks. Nothing about the request can be changed later.
+// prepareSigningRequest records the requesting user. A later update cannot change the request.
 func prepareSigningRequest(ctx context.Context, r, old *certificatesv1.CertificateSigningRequest) {
 	if old != nil {
 		r.Spec = old.Spec

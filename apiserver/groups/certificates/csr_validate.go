@@ -17,7 +17,7 @@ import (
 	"github.com/barque/barque/apiserver/groups/validation"
 )
 
-// shortestLifetime is how long a certificate must be asked for at least, in seconds.
+// shortestLifetime is the least lifetime that a request may have, in seconds.
 const shortestLifetime = 600
 
 // changes are the parts of a stored request that an update may change.
@@ -78,7 +78,7 @@ func validateRequestSpec(spec *certificatesv1.CertificateSigningRequestSpec, at 
 // legacySigner is the signer of requests that named none, when that was allowed.
 const legacySigner = "kubernetes.io/legacy-unknown"
 
-// usages that a request may ask for, in order.
+// usages that a request may have, in order.
 var usages = sorted(
 	certificatesv1.UsageSigning, certificatesv1.UsageDigitalSignature, certificatesv1.UsageContentCommitment,
 	certificatesv1.UsageKeyEncipherment, certificatesv1.UsageKeyAgreement, certificatesv1.UsageDataEncipherment,
@@ -111,7 +111,7 @@ func checkRequest(data []byte) error {
 	return r.CheckSignature()
 }
 
-// checkCertificates parses a chain of certificates in PEM. None at all is accepted.
+// checkCertificates parses a chain of certificates in PEM. An empty one is accepted.
 func checkCertificates(data []byte) error {
 	if len(data) == 0 {
 		return nil

@@ -43,8 +43,7 @@ func end(r *certificatesv1.PodCertificateRequest) string {
 	return ""
 }
 
-// validatePodRequestStatus checks a step of a request: it goes from pending to one of its ends,
-// once.
+// validatePodRequestStatus checks a step of a request: it goes from pending to a final state, once.
 func validatePodRequestStatus(r, old *certificatesv1.PodCertificateRequest, now time.Time) field.ErrorList {
 	at := field.NewPath("status")
 	if errs := validateEnds(r.Status.Conditions, at); len(errs) > 0 {
@@ -114,7 +113,7 @@ func validateIssued(r, old *certificatesv1.PodCertificateRequest, at *field.Path
 	return errs
 }
 
-// parseChain returns the certificates up to the first that is wrong, and what is wrong with it.
+// parseChain returns the certificates up to the first with a fault, and the fault.
 func parseChain(chain string) (certs []*x509.Certificate, problem string) {
 	for block, rest := pem.Decode([]byte(chain)); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != certificateBlock {
@@ -156,7 +155,7 @@ func validateNames(leaf *x509.Certificate, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateTimes checks that the status tells the times of the certificate, and that these suit
+// validateTimes checks that the status has the times of the certificate, and that these suit
 // the request.
 func validateTimes(r *certificatesv1.PodCertificateRequest, leaf *x509.Certificate, at *field.Path, now time.Time) field.ErrorList {
 	s := &r.Status

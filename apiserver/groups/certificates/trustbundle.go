@@ -51,7 +51,7 @@ func validateTrustBundle(_ context.Context, b, old *certificatesv1.ClusterTrustB
 	if b.Spec.SignerName != "" {
 		errs = append(errs, validation.SignerName(b.Spec.SignerName, at.Child("signerName"))...)
 	}
-	// A bundle that was accepted once stays valid, whatever parsers learn later.
+	// A bundle that was accepted once stays valid, even if later parsers are stricter.
 	if old == nil || b.Spec.TrustBundle != old.Spec.TrustBundle {
 		errs = append(errs, validateAnchors(b.Spec.TrustBundle, at.Child("trustBundle"))...)
 	}
@@ -97,7 +97,7 @@ func validateAnchors(bundle string, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// checkAnchor tells what is wrong with an entry of a bundle.
+// checkAnchor returns the fault of an entry of a bundle.
 func checkAnchor(block *pem.Block) string {
 	if block.Type != certificateBlock {
 		return "has bad block type: " + block.Type

@@ -42,7 +42,7 @@ func leases() resource.Resource {
 	}
 }
 
-// prepareLease drops what is for coordinated elections, an alpha feature, which is off.
+// prepareLease drops the fields of coordinated elections, an alpha feature, which is off.
 func prepareLease(_ context.Context, l, old *coordinationv1.Lease) {
 	if old == nil || old.Spec.Strategy == nil {
 		l.Spec.Strategy = nil

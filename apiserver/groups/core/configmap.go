@@ -15,7 +15,7 @@ import (
 	"github.com/barque/barque/apiserver/resource"
 )
 
-// largestData is what the values of a ConfigMap or Secret may have together.
+// largestData is the limit of the values of a ConfigMap or Secret together.
 const largestData = 1 << 20
 
 func configMaps() resource.Resource {

@@ -1,9 +1,9 @@
-// Package core declares the resources of the core API group (v1): what pods, services, nodes and
-// the objects around them look like when they are complete, valid and printed.
+// Package core declares the resources of the core API group (v1): pods, services, nodes and the
+// objects around them, as they are when they are complete, valid and printed.
 //
-// It owns defaults, validation, printing and what survives an update. It is pure: nothing here
-// reads the cluster or the clock. Addresses of services, tokens, and the subresources that reach a
-// node are added to these declarations by the server, which finds them with resource.Find.
+// It owns defaults, validation, printing and the fields that survive an update. It is pure: nothing
+// here reads the cluster or the clock. Addresses of services, tokens, and the subresources that
+// reach a node are added to these declarations by the server, which finds them with resource.Find.
 //
 // A file holds one kind, or one concern of a large kind.
 package core
@@ -37,7 +37,7 @@ func Resources() []resource.Resource {
 	}
 }
 
-// none is what a table shows for an empty cell.
+// none is the text of an empty cell of a table.
 const none = "<none>"
 
 func orNone(s string) string {

@@ -28,7 +28,7 @@ func endpoints() resource.Resource {
 		ShortNames:     []string{"ep"},
 		List:           &corev1.EndpointsList{},
 		CreateOnUpdate: true,
-		// services/endpoints lies beside services/specs, as upstream lays them out.
+		// The prefix is beside services/specs, as in upstream.
 		Prefix:   "services/endpoints",
 		Default:  defaultEndpoints,
 		Validate: validateEndpoints,
@@ -54,8 +54,8 @@ func defaultEndpoints(e *corev1.Endpoints) {
 	}
 }
 
-// endpointsWarnings tells of addresses in old forms. That the kind itself is deprecated is told
-// to all who read or write it.
+// endpointsWarnings warns of addresses in old forms. All readers and writers get the warning that
+// the kind itself is deprecated.
 func endpointsWarnings(_ context.Context, e, _ *corev1.Endpoints) []string {
 	var warnings []string
 	warn := func(addresses []corev1.EndpointAddress, at *field.Path) {
@@ -73,7 +73,7 @@ func endpointsWarnings(_ context.Context, e, _ *corev1.Endpoints) []string {
 func validateEndpoints(_ context.Context, e, old *corev1.Endpoints) field.ErrorList {
 	errs := validation.Meta(e, old, true, validation.SubdomainName)
 	if old != nil && apiequality.Semantic.DeepEqual(e.Subsets, old.Subsets) {
-		return errs // what was once accepted does not stand in the way of other changes
+		return errs // an address that was accepted once does not block other changes
 	}
 	for i := range e.Subsets {
 		s, at := &e.Subsets[i], field.NewPath("subsets").Index(i)

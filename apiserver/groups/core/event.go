@@ -29,7 +29,7 @@ func events() resource.Resource {
 			resource.AliasOf(eventsv1.SchemeGroupVersion, &eventsv1.EventList{}, eventFromEventsV1, eventToEventsV1, regardingLabels()),
 		},
 		Prepare: func(_ context.Context, e, old *corev1.Event) {
-			// New-style events may leave out where they go when it is said what they are about.
+			// New-style events may omit their namespace when they name their object.
 			if old == nil && e.Namespace == "" {
 				e.Namespace = e.InvolvedObject.Namespace
 			}

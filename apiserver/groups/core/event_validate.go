@@ -50,8 +50,8 @@ func validateEvent(ctx context.Context, e, old *corev1.Event) field.ErrorList {
 	return append(errs, validateNoOldFields(e)...)
 }
 
-// validateEventNamespace: an event lives beside what it is about. Events about objects without a
-// namespace live in default, new ones also in kube-system.
+// validateEventNamespace: an event is in the namespace of its object. Events about objects without
+// a namespace are in default, new ones also in kube-system.
 func validateEventNamespace(e *corev1.Event) field.ErrorList {
 	agrees := e.InvolvedObject.Namespace == e.Namespace
 	switch {
@@ -112,7 +112,7 @@ func validateSeries(s *corev1.EventSeries) field.ErrorList {
 	return errs
 }
 
-// validateNoOldFields refuses in new events what only old reporters say.
+// validateNoOldFields refuses in new events the fields of old reporters.
 func validateNoOldFields(e *corev1.Event) field.ErrorList {
 	var errs field.ErrorList
 	for _, f := range []struct {

@@ -41,7 +41,7 @@ func limitRanges() resource.Resource {
 	}
 }
 
-// defaultLimitRange derives what a container gets by default from the bounds that it has anyway.
+// defaultLimitRange derives the default resources of a container from its other bounds.
 func defaultLimitRange(l *corev1.LimitRange) {
 	for i := range l.Spec.Limits {
 		item := &l.Spec.Limits[i]
@@ -55,7 +55,7 @@ func defaultLimitRange(l *corev1.LimitRange) {
 	}
 }
 
-// withDefaults adds to list what it lacks, from the first of the others that has it.
+// withDefaults adds entries that list lacks, from the first of the others that has them.
 func withDefaults(list corev1.ResourceList, others ...corev1.ResourceList) corev1.ResourceList {
 	if list == nil {
 		list = corev1.ResourceList{}
@@ -130,7 +130,7 @@ func validateLimits(item *corev1.LimitRangeItem, at *field.Path) field.ErrorList
 	return errs
 }
 
-// bound returns the value of a resource, nil where the limit does not say.
+// bound returns the value of a resource, nil where the limit has none.
 func bound(list corev1.ResourceList, name corev1.ResourceName) *k8sresource.Quantity {
 	if q, ok := list[name]; ok {
 		return &q
@@ -138,7 +138,7 @@ func bound(list corev1.ResourceList, name corev1.ResourceName) *k8sresource.Quan
 	return nil
 }
 
-// above tells that both are given, and a is greater.
+// above reports that both are given, and a is greater.
 func above(a, b *k8sresource.Quantity) bool { return a != nil && b != nil && a.Cmp(*b) > 0 }
 
 // validateLimit checks the values of one resource against each other.

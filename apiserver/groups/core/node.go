@@ -58,12 +58,11 @@ func nodes() resource.Resource {
 }
 
 func defaultNode(n *corev1.Node) {
-	// What a node has is allocatable unless the node says how much it keeps for itself.
+	// A node's capacity is allocatable unless the node reserves a part of it.
 	if n.Status.Allocatable == nil && n.Status.Capacity != nil {
 		n.Status.Allocatable = n.Status.Capacity.DeepCopy()
 	}
-	// podCIDR is the first of podCIDRs. Where they differ a client that knows only the former is
-	// right.
+	// podCIDR is the first of podCIDRs. Where they differ a client that knows only the former wins.
 	switch spec := &n.Spec; {
 	case spec.PodCIDR == "" && len(spec.PodCIDRs) > 0:
 		spec.PodCIDR = spec.PodCIDRs[0]
@@ -72,7 +71,7 @@ func defaultNode(n *corev1.Node) {
 	}
 }
 
-// prepareNode drops what has been removed, and what is not there yet.
+// prepareNode drops fields that have been removed, and those of features that are off.
 func prepareNode(_ context.Context, n, old *corev1.Node) {
 	//lint:ignore SA1019 what has been removed is dropped
 	if old == nil || old.Spec.ConfigSource == nil {
@@ -103,7 +102,7 @@ func nodeWarnings(_ context.Context, n, _ *corev1.Node) []string {
 
 func validateNode(_ context.Context, n, old *corev1.Node) field.ErrorList {
 	var errs field.ErrorList
-	// Clients know bad taints by this name.
+	// Clients expect this path in an error of a taint.
 	errs = append(errs, validateTaints(n.Spec.Taints, field.NewPath("metadata", "taints"))...)
 	errs = append(errs, validatePodCIDRs(n.Spec.PodCIDRs, field.NewPath("spec", "podCIDRs"))...)
 	if swap := n.Status.NodeInfo.Swap; swap != nil && swap.Capacity != nil {
@@ -116,7 +115,7 @@ func validateNode(_ context.Context, n, old *corev1.Node) field.ErrorList {
 	return append(errs, validateNodeResources(&n.Status)...)
 }
 
-// validateNodeUpdate checks what a node keeps once it has it, in writes to its status, too.
+// validateNodeUpdate checks the fields that are immutable once set, in writes to its status, too.
 func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
 	errs := validation.Meta(n, old, false, validation.SubdomainName)
 	errs = append(errs, validateNodeResources(&n.Status)...)

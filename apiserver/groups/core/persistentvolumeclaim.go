@@ -63,8 +63,8 @@ func persistentVolumeClaims() resource.Resource {
 	}
 }
 
-// prepareClaim makes the two fields for the source of a volume say the same. The older one knows
-// claims and snapshots only; sources in other namespaces are of an alpha feature, which is off.
+// prepareClaim makes the two fields for the source of a volume equal. The older one knows claims
+// and snapshots only; sources in other namespaces are of an alpha feature, which is off.
 func prepareClaim(_ context.Context, c, old *corev1.PersistentVolumeClaim) {
 	spec := &c.Spec
 	var had corev1.PersistentVolumeClaimSpec
@@ -111,8 +111,8 @@ func validateClaim(_ context.Context, c, old *corev1.PersistentVolumeClaim) fiel
 	return errs
 }
 
-// validateClaimChange lets a claim change in four ways only: it gets its volume, it gets its
-// class, and once bound it may ask for more space and for other attributes.
+// validateClaimChange lets a claim change in four ways only: it gets its volume, it gets its class,
+// and once bound it may request more space and other attributes.
 func validateClaimChange(c, old *corev1.PersistentVolumeClaim, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	spec, was := c.Spec.DeepCopy(), old.Spec.DeepCopy()

@@ -55,8 +55,8 @@ func defaultPod(p *corev1.Pod) {
 		p.Spec.TerminationGracePeriodSeconds = ptr.To[int64](1)
 	}
 	podtemplate.DefaultPodSpec(&p.Spec)
-	// podIP is the first of podIPs, for clients that know only one. Where they differ the one that
-	// such a client wrote is right.
+	// podIP is the first of podIPs, for clients that know only one. Where they differ such a client's
+	// value wins.
 	if p.Status.PodIP != "" && (len(p.Status.PodIPs) == 0 || p.Status.PodIPs[0].IP != p.Status.PodIP) {
 		p.Status.PodIPs = []corev1.PodIP{{IP: p.Status.PodIP}}
 	}
@@ -77,7 +77,7 @@ func preparePod(ctx context.Context, p, old *corev1.Pod) {
 	p.Status.QOSClass = podtemplate.QOSClass(&p.Spec)
 	mergeAffinityKeys(p)
 	mergeSpreadKeys(p)
-	// It is told here, since nothing shows later where the field came from.
+	// The warning is made here, since later the origin of the field is lost.
 	for _, key := range podtemplate.SyncAppArmor(p) {
 		warning.AddWarning(ctx, "", fmt.Sprintf(`%s: deprecated since v1.30; use the "appArmorProfile" field instead`, field.NewPath("metadata", "annotations").Key(key)))
 	}
@@ -91,7 +91,7 @@ func preparePod(ctx context.Context, p, old *corev1.Pod) {
 	}
 }
 
-// preparePodStatus keeps what a status update may not change or need not know.
+// preparePodStatus restores fields that a status update may not change or may omit.
 func preparePodStatus(_ context.Context, p, old *corev1.Pod) {
 	if p.Status.QOSClass == "" {
 		p.Status.QOSClass = old.Status.QOSClass

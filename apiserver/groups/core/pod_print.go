@@ -56,7 +56,7 @@ func conditionTrue(p *corev1.Pod, kind corev1.PodConditionType) bool {
 	return false
 }
 
-// podSummary is a pod as one line tells it.
+// podSummary is a pod in one line.
 type podSummary struct {
 	status       string
 	ready, total int
@@ -64,9 +64,9 @@ type podSummary struct {
 	lastRestart  metav1.Time
 }
 
-// summarize finds the one word that says most about a pod: what keeps an init container from
-// ending, else what is wrong with a container, else the phase; and over all of these that the pod
-// is on its way out.
+// summarize finds the word that describes a pod's state best: the reason why an init container does
+// not end, else the fault of a container, else the phase; and before all of these the deletion of
+// the pod.
 func summarize(p *corev1.Pod) podSummary {
 	s := podSummary{status: string(p.Status.Phase), total: len(p.Spec.Containers)}
 	if p.Status.Reason != "" {
@@ -91,10 +91,10 @@ func summarize(p *corev1.Pod) podSummary {
 	return s
 }
 
-// nodeLost is the reason of a pod whose node has not been heard of.
+// nodeLost is the reason of a pod whose node stopped reporting.
 const nodeLost = "NodeLost"
 
-// restartCount counts restarts and remembers the newest one.
+// restartCount counts restarts and keeps the newest one.
 type restartCount struct {
 	count int
 	last  metav1.Time
@@ -107,7 +107,7 @@ func (r *restartCount) add(c *corev1.ContainerStatus) {
 	}
 }
 
-// addInit counts init containers, and tells whether they still hold the pod up and how often
+// addInit counts init containers, and reports whether the pod still waits for them and how often
 // those that run beside the others (sidecars) were restarted.
 func (s *podSummary) addInit(p *corev1.Pod) (initializing bool, sidecars restartCount) {
 	isSidecar := map[string]bool{}
@@ -146,7 +146,7 @@ func (s *podSummary) addInit(p *corev1.Pod) (initializing bool, sidecars restart
 }
 
 // addContainers counts the containers that start after the init containers. The first container
-// with something to say says it.
+// with a reason sets the pod's.
 func (s *podSummary) addContainers(p *corev1.Pod, restarts restartCount) {
 	running := false
 	for i := len(p.Status.ContainerStatuses) - 1; i >= 0; i-- {

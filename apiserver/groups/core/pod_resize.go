@@ -21,7 +21,7 @@ func PrepareResize(p, old *corev1.Pod) {
 	takeResources(p.Spec.InitContainers, wanted.InitContainers)
 	takeResources(p.Spec.Containers, wanted.Containers)
 	if wanted.Resources != nil {
-		// A client that does not know of resources of whole pods sends none, and means no change.
+		// A client without the field of resources of whole pods sends none, and means no change.
 		p.Spec.Resources = wanted.Resources
 	}
 	defaultPodResources(p)
@@ -84,8 +84,8 @@ func ValidateResize(p, old *corev1.Pod) field.ErrorList {
 
 const onlyAmounts = "only cpu and memory resources are mutable"
 
-// resizable tells whether the pod's node reports what containers really have, as nodes do that can
-// change it. Before a container runs, nobody knows.
+// resizable reports whether the pod's node reports the actual resources of containers, as nodes do
+// that can change them. Before a container runs, they are not known.
 func resizable(p *corev1.Pod) bool {
 	for i := range p.Status.ContainerStatuses {
 		if s := &p.Status.ContainerStatuses[i]; s.State.Running != nil {
@@ -96,7 +96,7 @@ func resizable(p *corev1.Pod) bool {
 }
 
 // validatePodResources checks the resources of the pod as a whole, and sets CPU and memory in
-// masked to what they were.
+// masked to the old values.
 func validatePodResources(masked, old *corev1.PodSpec, at *field.Path) field.ErrorList {
 	if !hasResources(masked) && !hasResources(old) {
 		return nil
@@ -146,7 +146,7 @@ func validateOrder(spec, old *corev1.PodSpec, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// resizeContainers checks what changes in containers, and sets CPU and memory to what they were.
+// resizeContainers checks changes in containers, and sets CPU and memory to the old values.
 func resizeContainers(containers, old []corev1.Container, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range containers {
@@ -174,7 +174,7 @@ func resizeInitContainers(containers, old []corev1.Container, spec *field.Path) 
 	return errs
 }
 
-// validateKept refuses to take away what was set.
+// validateKept refuses to remove a request or limit.
 func validateKept(r, old *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if removed(r.Requests, old.Requests) {
@@ -195,7 +195,7 @@ func removed(list, old corev1.ResourceList) bool {
 	return false
 }
 
-// mask sets CPU and memory to what they were, so that a comparison shows what else differs.
+// mask sets CPU and memory to the old values, so that a comparison shows other differences.
 func mask(r, old *corev1.ResourceRequirements) {
 	r.Requests, r.Limits = maskList(r.Requests, old.Requests), maskList(r.Limits, old.Limits)
 }

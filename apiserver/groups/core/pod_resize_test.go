@@ -10,7 +10,7 @@ import (
 	"github.com/barque/barque/apiserver/groups/grouptest"
 )
 
-// resized is a pod with everything that a resize knows of.
+// resized is a pod with all fields that a resize uses.
 const resized = `
 metadata: {name: p, namespace: default, resourceVersion: "1"}
 spec:
@@ -82,7 +82,7 @@ func TestValidateResize(t *testing.T) {
 	}
 }
 
-// resizedPod is of the stored form. What reads the status of a new pod is not asked.
+// resizedPod is the stored form of resized: parsed and defaulted, without Prepare.
 func resizedPod(t *testing.T) *corev1.Pod {
 	t.Helper()
 	p := grouptest.Parse[corev1.Pod](t, resized)
@@ -111,7 +111,7 @@ func TestPrepareResize(t *testing.T) {
 	if diff := cmp.Diff(want, p); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	// What a pod has as a whole for the first time is completed from its containers.
+	// Resources that a pod gets as a whole for the first time are completed from its containers.
 	p, old.Spec.Resources = old.DeepCopy(), nil
 	p.Spec.Resources = ptr.To(parsed(t, "{limits: {cpu: 5}}"))
 	PrepareResize(p, old)

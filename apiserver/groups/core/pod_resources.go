@@ -17,7 +17,7 @@ func defaultPodResources(p *corev1.Pod) {
 	}
 	var of resourcehelper.PodResourcesOptions
 	for name, limit := range resourcehelper.AggregateContainerLimits(p, of) {
-		// Of huge pages a pod gets what it may use.
+		// Huge pages are completed by limits, other resources by requests.
 		if _, requested := r.Requests[name]; isHugePages(name) && resourcehelper.IsSupportedPodLevelResource(name) && !requested {
 			setAmount(&r.Limits, name, limit)
 		}
@@ -49,7 +49,7 @@ func isHugePages(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// allLimited tells whether each container has a limit of its own for a resource.
+// allLimited reports whether each container has a limit of its own for a resource.
 func allLimited(spec *corev1.PodSpec, name corev1.ResourceName) bool {
 	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range containers {
@@ -61,7 +61,7 @@ func allLimited(spec *corev1.PodSpec, name corev1.ResourceName) bool {
 	return true
 }
 
-// setAmount sets what is not set yet.
+// setAmount sets an amount that is not set yet.
 func setAmount(list *corev1.ResourceList, name corev1.ResourceName, amount resource.Quantity) {
 	if _, set := (*list)[name]; set {
 		return

@@ -126,7 +126,7 @@ func TestPodStatusUpdate(t *testing.T) {
 		grouptest.Invalid+"status.podIPs[0]", grouptest.Invalid+"status.qosClass")
 }
 
-// A container may run again where its own policy, or a rule, says so.
+// A container may run again if its own policy, or a rule, allows it.
 func TestContainersThatMayRunAgain(t *testing.T) {
 	const rules = "restartPolicyRules: [{action: %s, exitCodes: {operator: In, values: [42]}}]"
 	for name, c := range map[string]struct {

@@ -38,7 +38,7 @@ func validatePod(_ context.Context, p, old *corev1.Pod) field.ErrorList {
 	return errs
 }
 
-// validatePodOnly checks what is demanded of a pod and not of a template.
+// validatePodOnly checks the rules of a pod that a template does not have.
 func validatePodOnly(p *corev1.Pod, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, v := range p.Spec.Volumes {
@@ -61,7 +61,7 @@ func validatePodOnly(p *corev1.Pod, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateKeptAnnotations: what a pod was started with is not changed under it.
+// validateKeptAnnotations: the annotations that a pod was started with cannot change.
 func validateKeptAnnotations(annotations, old map[string]string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, kept := range []struct {
@@ -87,11 +87,11 @@ func validateKeptAnnotations(annotations, old map[string]string, at *field.Path)
 	return errs
 }
 
-// podUpdateRule tells what an update of a pod may change.
+// podUpdateRule lists the fields that an update of a pod may change.
 const podUpdateRule = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 
-// validatePodUpdate checks an update of a pod: what may change is checked by itself and then taken
-// out of the comparison of everything else.
+// validatePodUpdate checks an update of a pod: mutable fields are checked by themselves and then
+// taken out of the comparison of everything else.
 func validatePodUpdate(p, old *corev1.Pod, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(p.Spec.Containers) != len(old.Spec.Containers) {
@@ -191,8 +191,8 @@ func updateGates(spec, old *corev1.PodSpec, at *field.Path) field.ErrorList {
 	return append(errs, narrowAffinity(spec, old, at.Child("affinity", "nodeAffinity"))...)
 }
 
-// narrowAffinity: a pod that is held back may get a node affinity, and more demands in each term of
-// the one that it has. What is preferred may change freely.
+// narrowAffinity: a pod with scheduling gates may get a node affinity, and more demands in each
+// term of the one that it has. Preferences may change freely.
 func narrowAffinity(spec, old *corev1.PodSpec, at *field.Path) field.ErrorList {
 	var now, was *corev1.NodeAffinity
 	if spec.Affinity != nil {
@@ -241,7 +241,7 @@ func validateNarrowed(now, was *corev1.NodeAffinity, at *field.Path) field.Error
 	return errs
 }
 
-// narrows tells that a term has all of another one's demands, in their order, and perhaps more at
+// narrows reports that a term has all of another one's demands, in their order, and perhaps more at
 // the end. A term without any matches no node, and can get none.
 func narrows(now, was *corev1.NodeSelectorTerm) bool {
 	if len(was.MatchExpressions)+len(was.MatchFields) == 0 {
@@ -253,7 +253,7 @@ func narrows(now, was *corev1.NodeSelectorTerm) bool {
 	return begins(now.MatchExpressions, was.MatchExpressions) && begins(now.MatchFields, was.MatchFields)
 }
 
-// validatePodStatus checks a status that somebody, usually the kubelet, reports.
+// validatePodStatus checks a status that a client, usually the kubelet, reports.
 func validatePodStatus(_ context.Context, p, old *corev1.Pod) field.ErrorList {
 	errs := validation.Meta(p, old, true, validation.SubdomainName)
 	annotations := field.NewPath("metadata", "annotations")
@@ -321,7 +321,7 @@ func validateHostIPs(p *corev1.Pod, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// oneOfEachFamily tells two addresses of different families.
+// oneOfEachFamily reports whether there are two addresses of different families.
 func oneOfEachFamily(ips []string) bool {
 	if len(ips) != 2 {
 		return false

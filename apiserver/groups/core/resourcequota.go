@@ -60,7 +60,7 @@ func formatQuota(s *corev1.ResourceQuotaStatus) (requests, limits string) {
 	return strings.Join(request, ", "), strings.Join(limit, ", ")
 }
 
-// quotaWarnings tells of requests that could never be used up.
+// quotaWarnings warns of requests that could never be used up.
 func quotaWarnings(_ context.Context, q, old *corev1.ResourceQuota) []string {
 	if old != nil {
 		return nil
@@ -115,7 +115,7 @@ var measured = sets.New(corev1.ResourceCPU, corev1.ResourceMemory, corev1.Resour
 	corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsStorage, corev1.ResourceRequestsEphemeralStorage,
 	corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory, corev1.ResourceLimitsEphemeralStorage)
 
-// isQuotaResource tells the names without a domain that a quota may have.
+// isQuotaResource reports whether a quota may have the name, which has no domain.
 func isQuotaResource(name corev1.ResourceName) bool {
 	return counted.Has(name) || measured.Has(name) || validation.IsHugePages(name) ||
 		strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix)

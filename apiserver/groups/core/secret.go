@@ -58,7 +58,7 @@ func defaultSecret(s *corev1.Secret) {
 	s.StringData = nil
 }
 
-// secretWarnings tells of a certificate that is none, or not that of its key.
+// secretWarnings warns of an invalid certificate, or one that does not match its key.
 func secretWarnings(_ context.Context, s, _ *corev1.Secret) []string {
 	if s.Type != corev1.SecretTypeTLS {
 		return nil

@@ -107,7 +107,8 @@ func defaultService(s *corev1.Service) {
 	}
 }
 
-// hasClusterIP tells the types of service that have an address in the cluster, or are headless.
+// hasClusterIP reports whether services of the type have an address in the cluster, or
+// are headless.
 func hasClusterIP(t corev1.ServiceType) bool {
 	return t == corev1.ServiceTypeClusterIP || hasNodePorts(t)
 }

@@ -7,10 +7,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// prepareService clears what an update leaves over of an earlier type. Addresses, families and node
-// ports have been filled in before, by the allocator.
+// prepareService clears fields of an earlier type that an update still has. Addresses, families and
+// node ports have been filled in before, by the allocator.
 func prepareService(_ context.Context, s, old *corev1.Service) {
-	// Services of this type may say it, and do not have it.
+	// Services of this type may send it, and do not store it.
 	if p := s.Spec.InternalTrafficPolicy; s.Spec.Type == corev1.ServiceTypeExternalName && p != nil &&
 		(*p == corev1.ServiceInternalTrafficPolicyCluster || *p == corev1.ServiceInternalTrafficPolicyLocal) {
 		s.Spec.InternalTrafficPolicy = nil
@@ -29,9 +29,9 @@ func needsHealthCheck(spec *corev1.ServiceSpec) bool {
 	return spec.Type == corev1.ServiceTypeLoadBalancer && spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// dropForeignFields clears what an update still carries of the type that the service had, if the
-// new type has no such thing: a client that only changes the type means this. A value that differs
-// from the stored one is the client's own, and is left for validation to refuse.
+// dropForeignFields clears fields of the service's former type that an update still has, if the new
+// type lacks them: a client that only changes the type means this. A value that differs from the
+// stored one is the client's own, and is left for validation to refuse.
 func dropForeignFields(s, old *corev1.Service) {
 	spec, was := &s.Spec, &old.Spec
 	if was.Type != corev1.ServiceTypeExternalName && spec.Type == corev1.ServiceTypeExternalName {

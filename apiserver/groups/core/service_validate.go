@@ -48,7 +48,7 @@ func validateService(_ context.Context, s, old *corev1.Service) field.ErrorList 
 	return errs
 }
 
-// validateServiceAnnotations checks those annotations that say what a field can say, too.
+// validateServiceAnnotations checks those annotations that duplicate a field.
 func validateServiceAnnotations(s *corev1.Service) field.ErrorList {
 	var errs field.ErrorList
 	at := field.NewPath("metadata", "annotations")
@@ -74,10 +74,10 @@ func validateServiceAnnotations(s *corev1.Service) field.ErrorList {
 	return errs
 }
 
-// once is why what a service has been given stays as long as it has such a thing.
+// once is the reason why a given value stays as long as the service has such a field.
 const once = "may not change once set"
 
-// validateServiceUpdate checks what of a service cannot change.
+// validateServiceUpdate checks the immutable fields of a service.
 func validateServiceUpdate(spec, old *corev1.ServiceSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if spec.Type != corev1.ServiceTypeExternalName && old.Type != corev1.ServiceTypeExternalName {
@@ -204,7 +204,7 @@ func validateSession(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateNamed refuses what only Services with an address have.
+// validateNamed refuses fields that only Services with an address have.
 func validateNamed(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(spec.ClusterIPs) > 0 {
@@ -220,14 +220,13 @@ func validateNamed(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
 	return append(errs, validation.DNSSubdomain(strings.TrimSuffix(spec.ExternalName, "."), name)...)
 }
 
-// isHeadless tells a service that has no address, and needs none.
+// isHeadless reports whether a service has no address, and needs none.
 func isHeadless(spec *corev1.ServiceSpec) bool {
 	return len(spec.ClusterIPs) == 1 && spec.ClusterIPs[0] == corev1.ClusterIPNone
 }
 
-// ValidateServiceAddresses checks the addresses and IP families of a service by themselves. Which
-// ones the cluster has is known where they are allocated, which asks this first. old is nil on
-// create.
+// ValidateServiceAddresses checks the addresses and IP families of a service by themselves. The
+// allocator knows the families of the cluster, and calls this first. old is nil on create.
 func ValidateServiceAddresses(s, old *corev1.Service) field.ErrorList {
 	spec, at := &s.Spec, field.NewPath("spec")
 	if spec.Type == corev1.ServiceTypeExternalName {
@@ -265,7 +264,7 @@ func ValidateServiceAddresses(s, old *corev1.Service) field.ErrorList {
 		errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "may only hold up to 2 values"))
 	}
 	if len(bad) > 0 {
-		return append(errs, bad...) // of what is no address nothing more can be said
+		return append(errs, bad...) // an entry that is no address has no family to check
 	}
 	if len(spec.ClusterIPs) > 1 && !isDualStack(spec.ClusterIPs) {
 		errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "may specify no more than one IP for each IP family"))
@@ -281,7 +280,7 @@ func ValidateServiceAddresses(s, old *corev1.Service) field.ErrorList {
 	return errs
 }
 
-// validateIPs checks each address by itself. What an earlier version has let in stays.
+// validateIPs checks each address by itself. An address that an earlier version accepted stays.
 func validateIPs(ips []string, old *corev1.Service, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	var known []string
@@ -347,7 +346,7 @@ func validateLoadBalancer(spec *corev1.ServiceSpec, at *field.Path) field.ErrorL
 	if spec.AllocateLoadBalancerNodePorts != nil && !balancer {
 		errs = append(errs, field.Forbidden(at.Child("allocateLoadBalancerNodePorts"), "may only be used when `type` is 'LoadBalancer'"))
 	}
-	// Clients know bad ranges by this name.
+	// Clients expect this path in an error of a range.
 	ranges := at.Child("LoadBalancerSourceRanges")
 	if len(spec.LoadBalancerSourceRanges) > 0 && !balancer {
 		errs = append(errs, field.Forbidden(ranges, "may only be used when `type` is 'LoadBalancer'"))
@@ -386,7 +385,7 @@ func validateServiceStatus(_ context.Context, s, old *corev1.Service) field.Erro
 	return errs
 }
 
-// serviceWarnings tells what a service of its type ignores, and what is deprecated.
+// serviceWarnings warns of fields that the service's type ignores, and of deprecated ones.
 func serviceWarnings(_ context.Context, s, _ *corev1.Service) []string {
 	var out []string
 	spec, at := &s.Spec, field.NewPath("spec")

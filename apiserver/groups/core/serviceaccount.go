@@ -44,7 +44,7 @@ func serviceAccounts() resource.Resource {
 // mountableSecrets is an annotation that lets the pods of an account use its own secrets only.
 const mountableSecrets = "kubernetes.io/enforce-mountable-secrets"
 
-// accountWarnings tells that the annotation is deprecated when it is set anew.
+// accountWarnings warns that the annotation is deprecated when it is set anew.
 func accountWarnings(_ context.Context, sa, old *corev1.ServiceAccount) []string {
 	_, set := sa.Annotations[mountableSecrets]
 	if old != nil {

@@ -44,7 +44,8 @@ func validateCapacity(c *resourcev1.DeviceCapacity, at *field.Path) field.ErrorL
 	return nil
 }
 
-// validateChoices checks that listed values ascend up to the capacity, and that the default is one.
+// validateChoices checks that listed values ascend up to the capacity, and that the default is one
+// of them.
 func validateChoices(byDefault, capacity *resource.Quantity, values []resource.Quantity, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := 1; i < len(values); i++ {
@@ -68,7 +69,7 @@ func validateChoices(byDefault, capacity *resource.Quantity, values []resource.Q
 	return errs
 }
 
-// validateRange checks that a range is one, within the capacity, and has the default.
+// validateRange checks that a range is valid, within the capacity, and includes the default.
 func validateRange(byDefault, capacity *resource.Quantity, r *resourcev1.CapacityRequestPolicyRange, at *field.Path) field.ErrorList {
 	if r.Min == nil {
 		return field.ErrorList{field.Required(at.Child("min"), "required when validRange is defined")}

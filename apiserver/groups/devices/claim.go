@@ -107,7 +107,7 @@ func defaultRequests(list []resourcev1.DeviceRequest) {
 	}
 }
 
-// defaultCount asks for one device.
+// defaultCount requests one device.
 func defaultCount(mode *resourcev1.DeviceAllocationMode, count *int64) {
 	if *mode == "" {
 		*mode = resourcev1.DeviceAllocationModeExactCount
@@ -117,7 +117,7 @@ func defaultCount(mode *resourcev1.DeviceAllocationMode, count *int64) {
 	}
 }
 
-// dropFromRequests drops what is off by default.
+// dropFromRequests drops fields of features that are off by default.
 func dropFromRequests(list []resourcev1.DeviceRequest) {
 	for i := range list {
 		if e := list[i].Exactly; e != nil {

@@ -41,8 +41,8 @@ func allocated(s *resourcev1.ResourceClaimStatus) map[string]bool {
 	return ids
 }
 
-// prepareClaimStatus drops what is off by default, and what was reported of devices that the claim
-// has no longer: who takes them away need not know of the reports.
+// prepareClaimStatus drops fields of features that are off by default, and reports about devices
+// that the claim has no longer: a client that removes a device need not know of its reports.
 func prepareClaimStatus(_ context.Context, c, old *resourcev1.ResourceClaim) {
 	metav1.ResetObjectMetaForStatus(&c.ObjectMeta, &old.ObjectMeta)
 	if a := c.Status.Allocation; a != nil {
@@ -81,8 +81,8 @@ func validateClaimStatus(_ context.Context, c, old *resourcev1.ResourceClaim) fi
 	return errs
 }
 
-// validateReservation checks that only claims with devices are reserved, and those that are being
-// deleted for nobody new.
+// validateReservation checks that only claims with devices are reserved, and that those that are
+// being deleted get no new reservation.
 func validateReservation(c, old *resourcev1.ResourceClaim, at *field.Path) field.ErrorList {
 	if len(c.Status.ReservedFor) == 0 {
 		return nil
@@ -169,7 +169,7 @@ func validateUID[T ~string](uid *T, at *field.Path) field.ErrorList {
 	return validate.UUID(context.Background(), operation.Operation{}, at, uid, nil)
 }
 
-// validateDeviceStatus checks what a driver reports of a device that the claim has.
+// validateDeviceStatus checks a driver's report about a device that the claim has.
 func validateDeviceStatus(d *resourcev1.AllocatedDeviceStatus, has map[string]bool, at *field.Path) field.ErrorList {
 	errs := driverName(d.Driver, at.Child("driver"))
 	errs = append(errs, poolName(d.Pool, at.Child("pool"))...)

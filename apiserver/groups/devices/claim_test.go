@@ -34,7 +34,7 @@ status: {allocation: {devices: {results: [{request: a, driver: d, pool: p, devic
 	}
 }
 
-// deviceClaims are requests for devices, with what is wrong with them below the field "devices".
+// deviceClaims are requests for devices, with their faults below the field "devices".
 var deviceClaims = map[string][]string{
 	"{}": nil,
 	`{requests: [{name: a, exactly: {deviceClassName: c, selectors: [{cel: {expression: 'device.capacity["d"].m.isGreaterThan(quantity("1Gi"))'}}], adminAccess: true, capacity: {requests: {m: 1}}}},

@@ -32,7 +32,7 @@ func requestsOf(c *resourcev1.DeviceClaim) requests {
 	return names
 }
 
-// reference checks that a name is that of a request, or of a request and a subrequest of it.
+// reference checks that a name is the name of a request, or of a request and a subrequest of it.
 func (r requests) reference(name *string, at *field.Path) field.ErrorList {
 	parts := strings.Split(*name, "/")
 	if len(parts) > 2 {
@@ -103,7 +103,7 @@ func validateRequest(r *resourcev1.DeviceRequest, at *field.Path) field.ErrorLis
 	return errs
 }
 
-// validateAsked checks which devices are asked for, and how many.
+// validateAsked checks the class, the selectors and the number of the requested devices.
 func validateAsked(class string, selectors []resourcev1.DeviceSelector, mode resourcev1.DeviceAllocationMode, count int64, tolerations []resourcev1.DeviceToleration, at *field.Path) field.ErrorList {
 	errs := validation.Name(class, at.Child("deviceClassName"), utilvalidation.IsDNS1123Subdomain)
 	errs = append(errs, validateSelectors(selectors, false, at.Child("selectors"))...)

@@ -34,7 +34,7 @@ func deviceClasses() resource.Resource {
 func validateClass(_ context.Context, c, old *resourcev1.DeviceClass) field.ErrorList {
 	errs := validation.Meta(c, old, false, validation.SubdomainName)
 	at := field.NewPath("spec")
-	// What was accepted once stays valid.
+	// A selector that was accepted once stays valid.
 	sameSelectors := old != nil && apiequality.Semantic.DeepEqual(c.Spec.Selectors, old.Spec.Selectors)
 	sameConfig := old != nil && apiequality.Semantic.DeepEqual(c.Spec.Config, old.Spec.Config)
 	errs = append(errs, validateSelectors(c.Spec.Selectors, sameSelectors, at.Child("selectors"))...)

@@ -18,7 +18,7 @@ var semanticVersion = func() *regexp.Regexp {
 		`(-` + pre + `(\.` + pre + `)*)?` + `(\+` + build + `(\.` + build + `)*)?$`)
 }()
 
-// validateDevice checks a device of a slice. What the device had before stays valid.
+// validateDevice checks a device of a slice. Stored values of the device stay valid.
 func validateDevice(d, old *resourcev1.Device, perDeviceNodes bool, at *field.Path) field.ErrorList {
 	errs := label(d.Name, at.Child("name"))
 	if n := len(d.Attributes) + len(d.Capacity); n > resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice {
@@ -49,7 +49,7 @@ func validateDevice(d, old *resourcev1.Device, perDeviceNodes bool, at *field.Pa
 	return append(errs, validateBinding(d.BindingConditions, d.BindingFailureConditions, at)...)
 }
 
-// validateCounters checks a named set of counters. Any quantity is good.
+// validateCounters checks a named set of counters. Any quantity is valid.
 func validateCounters(name string, nameAt *field.Path, counters map[string]resourcev1.Counter, most int, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if name == "" {

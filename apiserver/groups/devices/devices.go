@@ -1,11 +1,11 @@
 // Package devices declares the resources of the resource.k8s.io API group: the devices that drivers
-// offer, the classes and claims by which pods ask for them, and taints on devices.
+// offer, the classes and claims by which pods request them, and taints on devices.
 //
-// What Kubernetes has behind feature gates that are off by default (derived attributes, attributes
-// that are lists, compatibility groups, resources of nodes that a device stands for, node
-// operations that are skipped, types of partitions) is dropped from what clients send, as it is
-// there. Allocating devices is the work of others. The server adds the checks that take more than
-// the object: who may ask for administrative access, and who may write which part of a status.
+// Fields behind feature gates that are off by default (derived attributes, attributes that are
+// lists, compatibility groups, resources of nodes that a device stands for, node operations that
+// are skipped, types of partitions) are dropped from writes, as in Kubernetes. The scheduler
+// allocates devices. The server adds the checks that need more than the object: the permissions for
+// administrative access, and for each part of a status.
 package devices
 
 import (
@@ -37,7 +37,7 @@ func Resources() []resource.Resource {
 // unbounded is the size of lists that are bounded elsewhere.
 const unbounded = -1
 
-// each checks the items of a list. Of a list that is too long nothing else is said.
+// each checks the items of a list. A list that is too long has only that error.
 func each[T any](list []T, most int, at *field.Path, check func(*T, *field.Path) field.ErrorList) field.ErrorList {
 	if most != unbounded && len(list) > most {
 		return field.ErrorList{field.TooMany(at, len(list), most)}
@@ -122,8 +122,8 @@ func poolName(name string, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// qualifiedName checks the name of an attribute or capacity: an identifier, which may stand behind
-// a domain and a slash.
+// qualifiedName checks the name of an attribute or capacity: an identifier, with or without a
+// domain and a slash before it.
 func qualifiedName(name string, at *field.Path) field.ErrorList {
 	parts := strings.Split(name, "/")
 	switch len(parts) {

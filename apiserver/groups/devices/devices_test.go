@@ -103,7 +103,7 @@ func TestDeviceClass(t *testing.T) {
 	} {
 		check[resourcev1.DeviceClass](t, deviceClasses(), meta+"spec: "+text, want)
 	}
-	// What is stored is not judged again.
+	// Stored values are not validated again.
 	large := meta + "spec: {selectors: " + selector("other") + ", config: [{opaque: {driver: d, parameters: {a: " + strings.Repeat("x", resourcev1.OpaqueParametersMaxLength) + "}}}]"
 	change[resourcev1.DeviceClass](t, deviceClasses(), large+"}", large+", extendedResourceName: example.com/gpu}")
 	change[resourcev1.DeviceClass](t, deviceClasses(), meta, large+"}", invalid+"spec.selectors[0].cel.expression", tooLong+at+".parameters")

@@ -63,7 +63,7 @@ func resourceSlices() resource.Resource {
 	}
 }
 
-// dropFromSlice drops what is off by default.
+// dropFromSlice drops fields of features that are off by default.
 func dropFromSlice(s *resourcev1.ResourceSliceSpec) {
 	s.PartitionTypeAttribute, s.SkipNodeOperations = nil, nil
 	for i := range s.Devices {
@@ -130,7 +130,7 @@ func validatePool(p *resourcev1.ResourcePool, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateNodes checks that a slice says in exactly one way which nodes reach its devices.
+// validateNodes checks that a slice selects in exactly one way the nodes that reach its devices.
 func validateNodes(s *resourcev1.ResourceSliceSpec, at *field.Path) field.ErrorList {
 	const one = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
 	errs, ways := validateReach(s.NodeName, s.NodeSelector, s.AllNodes, "must be either unset or set to a non-empty string", at)
@@ -151,8 +151,8 @@ func validateNodes(s *resourcev1.ResourceSliceSpec, at *field.Path) field.ErrorL
 	return errs
 }
 
-// validateDeviceNodes is validateNodes for a device; only devices of slices that say so have nodes
-// of their own.
+// validateDeviceNodes is validateNodes for a device; only devices of slices with
+// PerDeviceNodeSelection have nodes of their own.
 func validateDeviceNodes(d *resourcev1.Device, perDevice bool, at *field.Path) field.ErrorList {
 	const one = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec"
 	if !perDevice {
@@ -171,7 +171,7 @@ func validateDeviceNodes(d *resourcev1.Device, perDevice bool, at *field.Path) f
 	return errs
 }
 
-// validateReach checks which nodes reach a device, and returns the fields that tell it.
+// validateReach checks which nodes reach a device, and returns the fields that select them.
 func validateReach(name *string, selector *corev1.NodeSelector, all *bool, emptyName string, at *field.Path) (errs field.ErrorList, ways []string) {
 	if name != nil && *name != "" {
 		ways = append(ways, "`nodeName`")

@@ -52,7 +52,7 @@ func deviceTaintRules() resource.Resource {
 	}
 }
 
-// defaultTaint dates a taint that has no date. What is stored has one, so that only new taints
+// defaultTaint dates a taint that has no date. Stored taints have one, so that only new taints
 // depend on the time at which they are read.
 func defaultTaint(t *resourcev1.DeviceTaint) {
 	if t.TimeAdded == nil {

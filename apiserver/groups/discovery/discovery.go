@@ -42,7 +42,7 @@ func endpointSlices() resource.Resource {
 		Generation:   true,
 		Default:      defaultSlice,
 		Prepare: func(_ context.Context, s, old *discoveryv1.EndpointSlice) {
-			// A change of the labels counts: they say which service a slice is of.
+			// A change of the labels counts: they name the slice's service.
 			if old != nil && !apiequality.Semantic.DeepEqual(s.Labels, old.Labels) {
 				s.Generation = old.Generation + 1
 			}
@@ -74,7 +74,7 @@ func defaultSlice(s *discoveryv1.EndpointSlice) {
 	}
 }
 
-// sliceWarnings tells of names where addresses should be, and of addresses in old forms.
+// sliceWarnings warns of names in place of addresses, and of addresses in old forms.
 func sliceWarnings(_ context.Context, s, old *discoveryv1.EndpointSlice) []string {
 	var warnings []string
 	if s.AddressType == discoveryv1.AddressTypeFQDN {
@@ -100,7 +100,7 @@ func validateSlice(_ context.Context, s, old *discoveryv1.EndpointSlice) field.E
 	}
 	errs = append(errs, validatePorts(s.Ports, field.NewPath("ports"))...)
 	if old != nil && apiequality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) {
-		return errs // what was once accepted does not stand in the way of other changes
+		return errs // an address that was accepted once does not block other changes
 	}
 	at := field.NewPath("endpoints")
 	if n := len(s.Endpoints); n > mostEndpoints {

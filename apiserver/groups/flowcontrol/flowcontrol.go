@@ -21,7 +21,7 @@ func Resources() []resource.Resource {
 // ofStatus are the fields that a write to a status does not own.
 func ofStatus() []fieldpath.Path { return []fieldpath.Path{fieldpath.MakePathOrDie("metadata")} }
 
-// keepMeta lets a write to the status change nothing of the metadata but who manages it.
+// keepMeta lets a write to the status change no metadata except the managed fields.
 func keepMeta(meta, old *metav1.ObjectMeta) {
 	managed := meta.ManagedFields
 	old.DeepCopyInto(meta)

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// defaultPrecedence is that of schemas that say none.
+	// defaultPrecedence is that of schemas that set none.
 	defaultPrecedence = 1000
-	// all stands for every name in a list.
+	// all is the wildcard of every name in a list.
 	all = "*"
 )
 
@@ -256,7 +256,7 @@ func validateURLRule(r *flowcontrolv1.NonResourcePolicyRule, at *field.Path) fie
 	return errs
 }
 
-// checkURL checks a path, at whose end may stand "/*".
+// checkURL checks a path, which may end with "/*".
 func checkURL(path string) []string {
 	switch stars := strings.Count(path, all); {
 	case path == "":

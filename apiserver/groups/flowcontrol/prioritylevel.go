@@ -23,7 +23,7 @@ const (
 	defaultHandSize    = 8
 	defaultQueueLength = 50
 	mostQueues         = 10_000_000
-	// zeroSharesAnnotation said in an older version that zero shares are meant.
+	// zeroSharesAnnotation in an older version marks zero shares as meant.
 	zeroSharesAnnotation = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares"
 )
 

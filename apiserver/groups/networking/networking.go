@@ -1,8 +1,8 @@
 // Package networking declares the resources of the networking.k8s.io API group: ingresses and
 // their classes, network policies, and the addresses of services.
 //
-// The objects are validated, stored and printed here. What acts on them is elsewhere: an ingress
-// controller, or the network of a node.
+// The objects are validated, stored and printed here. An ingress controller, or the network of a
+// node, acts on them.
 package networking
 
 import (

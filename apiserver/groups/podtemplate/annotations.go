@@ -13,7 +13,7 @@ import (
 	"github.com/barque/barque/apiserver/groups/validation"
 )
 
-// ValidateAnnotations checks those annotations of a pod or template that mean something.
+// ValidateAnnotations checks those annotations of a pod or template that have a meaning.
 func ValidateAnnotations(annotations map[string]string, spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, key := range validation.SortedKeys(annotations) {
@@ -49,7 +49,7 @@ func validateAnnotatedTolerations(value string, at *field.Path) field.ErrorList 
 	return ValidateTolerations(tolerations, at.Child(corev1.TolerationsAnnotationKey))
 }
 
-// isDeletionCost tells an int32 that is written without a plus sign or leading zeros.
+// isDeletionCost reports whether the value is an int32 without a plus sign or leading zeros.
 func isDeletionCost(value string) bool {
 	_, err := strconv.ParseInt(value, 10, 32)
 	return err == nil && (value == "0" || value[0] == '-' || value[0] >= '1')
@@ -83,8 +83,8 @@ func validateAnnotatedAppArmor(key, value string, spec *corev1.PodSpec, at *fiel
 	return errs
 }
 
-// ValidateAgreement checks that deprecated annotations say the same as the fields that have taken
-// their place, where both are given.
+// ValidateAgreement checks that deprecated annotations agree with the fields that replaced them,
+// where both are given.
 func ValidateAgreement(annotations map[string]string, spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	pod := ptr.Deref(spec.SecurityContext, corev1.PodSecurityContext{})

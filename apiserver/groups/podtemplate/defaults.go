@@ -57,7 +57,7 @@ func DefaultPodSpec(spec *corev1.PodSpec) {
 	}
 }
 
-// defaultRequests asks for what the limits allow, where nothing else is asked for.
+// defaultRequests sets requests that are not set to the limits.
 func defaultRequests(r *corev1.ResourceRequirements) {
 	for name, limit := range r.Limits {
 		if _, set := r.Requests[name]; set {
@@ -133,8 +133,8 @@ func defaultFieldRef(ref *corev1.ObjectFieldSelector) {
 	}
 }
 
-// PullPolicy is the default pull policy of an image: one that is called latest, in so many words
-// or by having neither tag nor digest, is pulled every time. What is no image at all is not.
+// PullPolicy is the default pull policy of an image. An image with the tag latest, or with neither
+// tag nor digest, is always pulled. An invalid name gets IfNotPresent.
 func PullPolicy(image string) corev1.PullPolicy {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {

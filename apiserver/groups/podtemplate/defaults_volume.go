@@ -25,7 +25,7 @@ func defaultClaimSpec(spec *corev1.PersistentVolumeClaimSpec) {
 	RoundUp(spec.Resources.Requests)
 }
 
-// RoundUp drops what is finer than a thousandth: no resource is counted in smaller parts.
+// RoundUp rounds up to thousandths: no resource is counted in smaller parts.
 func RoundUp(list corev1.ResourceList) {
 	for name, q := range list {
 		q.RoundUp(resource.Milli)

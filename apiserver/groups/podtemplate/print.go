@@ -9,7 +9,7 @@ import (
 	"github.com/barque/barque/apiserver/resource"
 )
 
-// Columns are those that kubectl get -o wide shows for every workload; Cells fills them.
+// Columns are the columns that kubectl get -o wide shows for every workload; Cells fills them.
 func Columns() []metav1.TableColumnDefinition {
 	return []metav1.TableColumnDefinition{
 		resource.WideColumn("Containers", "string", "Names of each container in the template."),

@@ -4,8 +4,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// QOSClass tells how well a pod's resources are guaranteed: Guaranteed when every container limits
-// both CPU and memory and requests as much, BestEffort when none asks for either, Burstable
+// QOSClass returns the quality of service of a pod: Guaranteed when every container limits both CPU
+// and memory and requests as much, BestEffort when none requests or limits either, Burstable
 // otherwise. Ephemeral containers do not count. Resources set for the pod as a whole decide alone.
 func QOSClass(spec *corev1.PodSpec) corev1.PodQOSClass {
 	if r := spec.Resources; r != nil && len(r.Requests)+len(r.Limits) > 0 {

@@ -29,13 +29,13 @@ func Validate(t *corev1.PodTemplateSpec, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// ValidateForever checks a template at a path for workloads that replace pods that end: their
-// pods always restart and have no deadline. kind is the one of the workload.
+// ValidateForever checks a template at a path for workloads that replace pods that end: their pods
+// always restart and have no deadline. kind is the workload's kind.
 func ValidateForever(t *corev1.PodTemplateSpec, kind string, at *field.Path) field.ErrorList {
 	return append(Validate(t, at), ValidateRestarts(t, kind, at)...)
 }
 
-// ValidateRestarts checks what ValidateForever adds to Validate.
+// ValidateRestarts checks the rules that ValidateForever adds to Validate.
 func ValidateRestarts(t *corev1.PodTemplateSpec, kind string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if p := t.Spec.RestartPolicy; p != corev1.RestartPolicyAlways {
@@ -87,7 +87,7 @@ func (c *checker) validateLifetime(at *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateNames checks the fields that name the pod or something else.
+// validateNames checks the fields that name the pod or another object.
 func (c *checker) validateNames(at *field.Path) field.ErrorList {
 	spec := c.spec
 	var errs field.ErrorList
@@ -226,7 +226,7 @@ func (c *checker) validateClaims(at *field.Path) field.ErrorList {
 	return errs
 }
 
-// validatePodResources checks the resources that the pod as a whole asks for.
+// validatePodResources checks the resources of the pod as a whole.
 func (c *checker) validatePodResources(at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	errs = append(errs, validation.ResourceRequirements(&corev1.ResourceRequirements{Limits: c.spec.Overhead}, nil, at.Child("overhead"))...)
@@ -241,7 +241,7 @@ func (c *checker) validatePodResources(at *field.Path) field.ErrorList {
 	return append(errs, withinPod(c.spec, at)...)
 }
 
-// withinPod checks that the containers together do not ask for more than their pod does.
+// withinPod checks that the containers together do not request more than their pod does.
 func withinPod(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	pod := &corev1.Pod{Spec: *spec}

@@ -21,7 +21,7 @@ func validateBundleProjection(s *corev1.ClusterTrustBundleProjection, at *field.
 		if *s.Name == "" {
 			errs = append(errs, field.Required(at.Child("name"), "must be a valid object name"))
 		}
-		// What stands before the last colon is the signer.
+		// The signer is the text before the last colon.
 		signer := ""
 		if i := strings.LastIndex(*s.Name, ":"); i >= 0 {
 			signer = strings.ReplaceAll((*s.Name)[:i], ":", "/")

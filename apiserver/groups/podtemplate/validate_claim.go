@@ -20,8 +20,8 @@ func ValidateHostPath(h *corev1.HostPathVolumeSource, at *field.Path) field.Erro
 	return validateHostPath(h, at)
 }
 
-// ValidateAccessModes checks the modes in which a volume is or should be mounted; missing is told
-// when there are none.
+// ValidateAccessModes checks the modes in which a volume is or should be mounted; missing is the
+// message when there are none.
 func ValidateAccessModes(modes []corev1.PersistentVolumeAccessMode, missing string, at *field.Path) field.ErrorList {
 	known := []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod}
 	var errs field.ErrorList
@@ -63,8 +63,8 @@ func ValidateClaimSpec(spec *corev1.PersistentVolumeClaimSpec, at *field.Path) f
 	return append(errs, validateDataSources(spec, at)...)
 }
 
-// validateDataSources checks what a volume is filled from. Both fields say the same, unless the
-// source is in another namespace, which only the newer one can say.
+// validateDataSources checks the sources of a volume's initial content. Both fields are the same,
+// unless the source is in another namespace, which only the newer one can have.
 func validateDataSources(spec *corev1.PersistentVolumeClaimSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	old, ref := spec.DataSource, spec.DataSourceRef

@@ -114,7 +114,7 @@ type named struct {
 	set  bool
 }
 
-// forbid reports those of the fields that are set.
+// forbid reports the given fields that are set.
 func forbid(at *field.Path, why string, fields ...named) field.ErrorList {
 	var errs field.ErrorList
 	for _, f := range fields {
@@ -125,7 +125,7 @@ func forbid(at *field.Path, why string, fields ...named) field.ErrorList {
 	return errs
 }
 
-// validateContainer checks what all sorts of containers have in common.
+// validateContainer checks the rules that all types of containers have in common.
 func (c *checker) validateContainer(container *corev1.Container, at *field.Path) field.ErrorList {
 	errs := validation.DNSLabel(container.Name, at.Child("name"))
 	if container.Image == "" {
@@ -181,7 +181,8 @@ func validatePorts(ports []corev1.ContainerPort, at *field.Path) field.ErrorList
 	return errs
 }
 
-// hostPorts demands that a container on the host's network has its ports where it says.
+// hostPorts demands that the host ports of a container on the host's network are its
+// container ports.
 func (c *checker) hostPorts(container *corev1.Container, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, p := range container.Ports {

@@ -14,11 +14,11 @@ import (
 )
 
 // Fields of a pod that the downward API hands to its containers. Labels and annotations can be
-// asked for one by one, metadata.labels['key'], and in files also as a whole.
+// selected one by one, metadata.labels['key'], and in files also as a whole.
 var (
 	envFieldPaths    = []string{"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"}
 	volumeFieldPaths = []string{"metadata.name", "metadata.namespace", "metadata.uid", "metadata.labels", "metadata.annotations"}
-	otherFieldPaths  = []string{"spec.restartPolicy", "spec.schedulerName", "status.phase"} // which neither of the two may ask for
+	otherFieldPaths  = []string{"spec.restartPolicy", "spec.schedulerName", "status.phase"} // which neither of the two may select
 	containerFields  = []string{"limits.cpu", "limits.memory", "limits.ephemeral-storage", "requests.cpu", "requests.memory", "requests.ephemeral-storage"}
 )
 
@@ -74,7 +74,7 @@ func (c *checker) validateFileRef(ref *corev1.FileKeySelector, at *field.Path) f
 	errs = append(errs, validation.DNSLabel(ref.VolumeName, at.Child("volumeName"))...)
 	errs = append(errs, required(ref.Path, at.Child("path"))...)
 	errs = append(errs, validation.NoBacksteps(ref.Path, at.Child("path"))...)
-	// A volume that is refused for itself is there all the same.
+	// A volume that has errors of its own still counts.
 	i := slices.IndexFunc(c.spec.Volumes, func(v corev1.Volume) bool { return v.Name == ref.VolumeName })
 	if i < 0 {
 		errs = append(errs, field.NotFound(at.Child("volumeName"), ref.VolumeName))

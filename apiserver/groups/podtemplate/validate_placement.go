@@ -13,7 +13,7 @@ import (
 	"github.com/barque/barque/apiserver/groups/validation"
 )
 
-// validatePlacement checks what the scheduler looks at.
+// validatePlacement checks the fields that the scheduler uses.
 func (c *checker) validatePlacement(at *field.Path) field.ErrorList {
 	errs := validation.Labels(c.spec.NodeSelector, at.Child("nodeSelector"))
 	errs = append(errs, ValidateTolerations(c.spec.Tolerations, at.Child("tolerations"))...)
@@ -151,8 +151,7 @@ func validateNodeAffinity(n *corev1.NodeAffinity, at *field.Path) field.ErrorLis
 	for i := range n.PreferredDuringSchedulingIgnoredDuringExecution {
 		term := &n.PreferredDuringSchedulingIgnoredDuringExecution[i]
 		errs = append(errs, validateWeight(term.Weight, at.Index(i).Child("weight"))...)
-		// Values that no label has are accepted: the preference never holds, and a warning tells
-		// so.
+		// Values that no label has are accepted: the preference never holds, and a warning is given.
 		errs = append(errs, validateNodeTerm(&term.Preference, false, at.Index(i).Child("preference"))...)
 	}
 	return errs

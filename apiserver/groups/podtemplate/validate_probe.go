@@ -84,7 +84,7 @@ func (c *checker) validateSleep(s *corev1.SleepAction, at *field.Path) field.Err
 	return nil
 }
 
-// handler is the union of what probes and hooks can do.
+// handler is the union of the actions of probes and hooks.
 type handler struct {
 	exec  *corev1.ExecAction
 	http  *corev1.HTTPGetAction

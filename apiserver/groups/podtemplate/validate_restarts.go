@@ -45,7 +45,7 @@ func validateRestarts(container *corev1.Container, at *field.Path) field.ErrorLi
 }
 
 // Restarts reports whether a container of the spec that ended with the exit code may run again. A
-// rule that restarts all containers, of whichever of them, lets each of them run again.
+// rule of any container that restarts all containers lets each of them run again.
 func Restarts(spec *corev1.PodSpec, container *corev1.Container, exitCode int32) bool {
 	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range list {

@@ -18,14 +18,14 @@ var sysctlName = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z
 
 const longestSysctl = 253
 
-// validatePodSecurity checks what the pod shares with its host and who it runs as.
+// validatePodSecurity checks the namespaces that the pod shares with its host, and its users.
 func validatePodSecurity(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if spec.HostPID && ptr.Deref(spec.ShareProcessNamespace, false) {
 		errs = append(errs, field.Invalid(at.Child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled"))
 	}
 	if !ptr.Deref(spec.HostUsers, true) {
-		// Two of the names are upper case in what clients are told.
+		// Two of the names are upper case in the message for clients.
 		errs = append(errs, forbid(at, "when `hostUsers` is false",
 			named{"hostNetwork", spec.HostNetwork}, named{"HostPID", spec.HostPID}, named{"HostIPC", spec.HostIPC})...)
 		eachContainer(spec, at, func(c *corev1.Container, at *field.Path) {
@@ -158,7 +158,7 @@ func validateAppArmor(p *corev1.AppArmorProfile, at *field.Path) field.ErrorList
 	if p == nil {
 		return nil
 	}
-	const longest = 4095 // what a path may have
+	const longest = 4095 // the limit of a path
 	local := at.Child("localhostProfile")
 	switch p.Type {
 	case corev1.AppArmorProfileTypeLocalhost:
@@ -182,7 +182,7 @@ func validateAppArmor(p *corev1.AppArmorProfile, at *field.Path) field.ErrorList
 	return nil
 }
 
-// validateWindows refuses options of Windows in a pod that says it is for Linux.
+// validateWindows refuses options of Windows in a pod whose OS is Linux.
 func validateWindows(w *corev1.WindowsSecurityContextOptions, spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 	if w != nil && spec.OS != nil && spec.OS.Name == corev1.Linux {
 		return field.ErrorList{field.Forbidden(at, "windows options cannot be set for a linux pod")}

@@ -10,7 +10,7 @@ import (
 	"github.com/barque/barque/apiserver/groups/grouptest"
 )
 
-// base is a valid container, for what is not about containers.
+// base is a valid container, for tests that are not about containers.
 const base = "containers: [{name: a, image: i}]\n"
 
 func TestValidateSpec(t *testing.T) {

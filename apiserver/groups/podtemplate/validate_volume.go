@@ -12,7 +12,7 @@ import (
 	"github.com/barque/barque/apiserver/groups/validation"
 )
 
-// validateVolumes checks the volumes and remembers the valid ones by name.
+// validateVolumes checks the volumes and keeps the valid ones by name.
 func (c *checker) validateVolumes(at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range c.spec.Volumes {
@@ -35,7 +35,7 @@ func (c *checker) validateVolumes(at *field.Path) field.ErrorList {
 func oneSource(union any, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	value, first := reflect.ValueOf(union).Elem(), ""
-	// An emptyDir is the one that stays, wherever it stands: it is what clients are told first.
+	// The message names an emptyDir as the first source, in any order.
 	if v, ok := union.(*corev1.VolumeSource); ok && v.EmptyDir != nil {
 		first = "emptyDir"
 	}
@@ -57,8 +57,8 @@ func oneSource(union any, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateVolume checks the sources that this server's nodes can mount, and of the others what is
-// needed to name them.
+// validateVolume checks the sources that this server's nodes can mount, and of the others only the
+// fields that name them.
 func (c *checker) validateVolume(v *corev1.Volume, at *field.Path) field.ErrorList {
 	switch {
 	case v.EmptyDir != nil:
@@ -147,7 +147,7 @@ func validateFile(path string, mode *int32, at *field.Path) field.ErrorList {
 	return append(errs, validation.FileMode(mode, at.Child("mode"))...)
 }
 
-// validateDownwardItems reports what is wrong with an item for the volume, as clients know it.
+// validateDownwardItems reports the faults of an item for the volume, as in Kubernetes.
 func validateDownwardItems(items []corev1.DownwardAPIVolumeFile, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, item := range items {
@@ -226,7 +226,8 @@ func validateProjected(p *corev1.ProjectedVolumeSource, at *field.Path) field.Er
 	return errs
 }
 
-// validateTokenProjection reports a bad path for the volume, and all else for the source.
+// validateTokenProjection reports an invalid path for the volume, and all other faults for
+// the source.
 func validateTokenProjection(s *corev1.ServiceAccountTokenProjection, at, volume *field.Path) field.ErrorList {
 	const (
 		shortest = 10 * 60
@@ -288,7 +289,7 @@ func (c *checker) validateMounts(container *corev1.Container, at *field.Path) fi
 	return errs
 }
 
-// validateMountOptions reports most of what is wrong for the list of mounts, as clients know it.
+// validateMountOptions reports most faults for the list of mounts, as in Kubernetes.
 func validateMountOptions(m *corev1.VolumeMount, container *corev1.Container, at, mount *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if m.SubPath != "" {

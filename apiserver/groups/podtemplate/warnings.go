@@ -14,8 +14,8 @@ import (
 	"github.com/barque/barque/apiserver/groups/validation"
 )
 
-// Warnings tells what is valid in a pod spec and yet hardly meant, at spec or below the given
-// path elements, such as "spec", "template".
+// Warnings warns of values in a pod spec that are valid, but probably a mistake, at spec or below
+// the given path elements, such as "spec", "template".
 func Warnings(spec *corev1.PodSpec, above ...string) []string {
 	return warnings(spec, &metav1.ObjectMeta{}, path(above))
 }
@@ -26,7 +26,7 @@ func PodWarnings(p *corev1.Pod) []string {
 	return append(nameWarnings(p.Name, advice), warnings(&p.Spec, &p.ObjectMeta, nil)...)
 }
 
-// TemplateWarnings is Warnings of a template and its metadata. name is that of a new workload
+// TemplateWarnings is Warnings of a template and its metadata. name is the name of a new workload
 // whose pods are named after it; empty when it is not new.
 func TemplateWarnings(name string, t *corev1.PodTemplateSpec, above ...string) []string {
 	const advice = "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v"
@@ -75,7 +75,7 @@ func warnings(spec *corev1.PodSpec, meta *metav1.ObjectMeta, at *field.Path) []s
 	return w.out
 }
 
-// path is that of a field of the spec.
+// path is the path of a field of the spec.
 func (w *warner) path(name string, more ...string) *field.Path {
 	return w.at.Child("spec", append([]string{name}, more...)...)
 }
@@ -86,7 +86,7 @@ func (w *warner) warn(at *field.Path, format string, args ...any) {
 	w.add(fmt.Sprintf("%s: ", at) + fmt.Sprintf(format, args...))
 }
 
-// placement tells of labels of nodes that have new names.
+// placement warns of labels of nodes that have new names.
 func (w *warner) placement() {
 	for _, label := range validation.SortedKeys(w.spec.NodeSelector) {
 		w.add(validation.NodeSelectorWarnings(map[string]string{label: ""}, w.path("nodeSelector").Key(label))...)
@@ -125,7 +125,7 @@ func (w *warner) nodeTerm(term *corev1.NodeSelectorTerm, values bool, at *field.
 	}
 }
 
-// selector tells of a selector of pods that is missing.
+// selector warns of a selector of pods that is missing.
 func (w *warner) selector(s *metav1.LabelSelector, at *field.Path) {
 	if s == nil {
 		w.warn(at.Child("labelSelector"), "a null labelSelector results in matching no pod")
@@ -154,7 +154,7 @@ func (w *warner) affinity() {
 	}
 }
 
-// annotations tells of annotations that fields have taken the place of.
+// annotations warns of annotations that were replaced by fields.
 func (w *warner) annotations() {
 	for _, old := range []struct{ key, advice string }{
 		{"scheduler.alpha.kubernetes.io/critical-pod", `non-functional in v1.16+; use the "priorityClassName" field instead`},
@@ -171,7 +171,7 @@ func (w *warner) annotation(key, advice string) {
 	}
 }
 
-// lists tells of entries that are there twice.
+// lists warns of duplicate entries.
 func (w *warner) lists() {
 	seen := map[string]bool{}
 	for i, alias := range w.spec.HostAliases {
@@ -194,7 +194,7 @@ func (w *warner) lists() {
 	}
 }
 
-// addresses tells of addresses in forms that are not the usual ones.
+// addresses warns of addresses in unusual forms.
 func (w *warner) addresses() {
 	if w.spec.DNSConfig != nil {
 		for i, ip := range w.spec.DNSConfig.Nameservers {
@@ -212,8 +212,7 @@ func (w *warner) address(ip string, at *field.Path) {
 	}
 }
 
-// annotatedAppArmor is the AppArmor profile that a deprecated annotation asks for; nil if it names
-// none.
+// annotatedAppArmor is the AppArmor profile of a deprecated annotation; nil if it names none.
 func annotatedAppArmor(annotation string) *corev1.AppArmorProfile {
 	switch name, local := strings.CutPrefix(annotation, corev1.DeprecatedAppArmorBetaProfileNamePrefix); {
 	case annotation == corev1.DeprecatedAppArmorBetaProfileNameUnconfined:
@@ -226,7 +225,7 @@ func annotatedAppArmor(annotation string) *corev1.AppArmorProfile {
 	return nil
 }
 
-// sameProfile tells whether the pod's own profile is the one that an annotation asks for.
+// sameProfile reports whether the pod's own profile is the one that an annotation requests.
 func (w *warner) sameProfile(annotation string) bool {
 	c := w.spec.SecurityContext
 	return c != nil && c.AppArmorProfile != nil && apiequality.Semantic.DeepEqual(c.AppArmorProfile, annotatedAppArmor(annotation))

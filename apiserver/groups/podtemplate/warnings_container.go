@@ -27,7 +27,7 @@ func (w *warner) each(f func(c *corev1.Container, at *field.Path)) {
 	eachContainer(w.spec, w.at.Child("spec"), f)
 }
 
-// containers tells of what is odd within one container.
+// containers warns of probable mistakes within one container.
 func (w *warner) containers() {
 	const useSeccomp = `non-functional in v1.27+; use the "seccompProfile" field instead`
 	if c := w.spec.SecurityContext; c == nil || c.SeccompProfile == nil {
@@ -49,7 +49,7 @@ func (w *warner) containers() {
 	})
 }
 
-// env tells of variables that hide one of the same name, unless they build on it.
+// env warns of variables that hide one of the same name, unless they build on it.
 func (w *warner) env(env []corev1.EnvVar, at *field.Path) {
 	seen := map[string]bool{}
 	for i, e := range env {
@@ -61,7 +61,7 @@ func (w *warner) env(env []corev1.EnvVar, at *field.Path) {
 	}
 }
 
-// ports tells of ports that get into each other's way, within one container or between two.
+// ports warns of ports that conflict, within one container or between two.
 func (w *warner) ports() {
 	type definition struct {
 		port corev1.ContainerPort
@@ -99,7 +99,7 @@ func (w *warner) ports() {
 	})
 }
 
-// clash says how two definitions of one port get into each other's way; empty if they do not.
+// clash describes the conflict of two definitions of one port; empty if there is none.
 func clash(a, b corev1.ContainerPort) string {
 	switch {
 	case a.HostIP == b.HostIP && a.HostPort == b.HostPort:
@@ -112,7 +112,7 @@ func clash(a, b corev1.ContainerPort) string {
 	return ""
 }
 
-// fractions tells of the named resources that are counted in bytes, of which there are no parts.
+// fractions warns of fractions of the named resources, which are counted in bytes.
 func fractions(list corev1.ResourceList, at *field.Path, names ...corev1.ResourceName) []string {
 	var out []string
 	for _, name := range names {

@@ -9,7 +9,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// ClaimWarnings tells what is valid in a persistent volume claim at a path and yet hardly meant.
+// ClaimWarnings warns of values in a persistent volume claim at a path that are valid, but probably
+// a mistake.
 func ClaimWarnings(spec *corev1.PersistentVolumeClaimSpec, at *field.Path) []string {
 	out := fractions(spec.Resources.Requests, at.Child("resources", "requests"), corev1.ResourceStorage)
 	return append(out, fractions(spec.Resources.Limits, at.Child("resources", "limits"), corev1.ResourceStorage)...)
@@ -45,7 +46,7 @@ func (w *warner) volumes() {
 	}
 }
 
-// file is one that a volume is filled with, and where it comes from.
+// file is a file in a volume, and its source.
 type file struct{ path, source string }
 
 func (f file) String() string {
@@ -55,12 +56,12 @@ func (f file) String() string {
 	return fmt.Sprintf("%q (%s)", f.path, f.source)
 }
 
-// within tells whether one of two files would be the other one, or in it as in a directory.
+// within reports whether one of two files would be the other one, or in it as in a directory.
 func (f file) within(o file) bool {
 	return strings.HasPrefix(f.path+"/", o.path+"/") || strings.HasPrefix(o.path+"/", f.path+"/")
 }
 
-// overlaps tells of files in a volume that hide each other.
+// overlaps warns of files in a volume that hide each other.
 func (w *warner) overlaps(v *corev1.Volume) {
 	switch {
 	case v.ConfigMap != nil:

@@ -1,4 +1,4 @@
-// Package policy declares the resources of the policy API group: the budgets that say how many
+// Package policy declares the resources of the policy API group: the budgets that bound how many
 // pods of an application may be evicted at a time. The eviction subresource of pods spends them.
 package policy
 

@@ -82,7 +82,7 @@ func validateRoleRef(ref rbacv1.RoleRef, kinds ...string) field.ErrorList {
 	return append(errs, validation.Name(ref.Name, at.Child("name"), content.IsPathSegmentName)...)
 }
 
-// validateSameRole: who may write a binding was decided for the role that it grants.
+// validateSameRole: the permission to write a binding was granted for the role that it grants.
 func validateSameRole(ref, old rbacv1.RoleRef) field.ErrorList {
 	if ref == old {
 		return nil
@@ -90,8 +90,8 @@ func validateSameRole(ref, old rbacv1.RoleRef) field.ErrorList {
 	return validation.Immutable(ref, old, field.NewPath("roleRef"))
 }
 
-// validateSubjects checks who gets a role. An account without a namespace is of the binding's own,
-// which that of a cluster role has not.
+// validateSubjects checks the subjects of a role. A service account without a namespace is in that
+// of the binding; a ClusterRoleBinding has none.
 func validateSubjects(subjects []rbacv1.Subject, namespaced bool) field.ErrorList {
 	var errs field.ErrorList
 	for i, s := range subjects {

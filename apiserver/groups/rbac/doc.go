@@ -1,6 +1,6 @@
-// Package rbac declares the resources of the rbac.authorization.k8s.io API group. It says what a
-// well-formed role or binding is; what they allow, and who may write them, is decided by the
-// authorizer and the escalation checks of the server.
+// Package rbac declares the resources of the rbac.authorization.k8s.io API group. It defines a
+// well-formed role or binding. The authorizer and the escalation checks of the server decide the
+// permissions that they give, and the users that may write them.
 package rbac
 
 import (

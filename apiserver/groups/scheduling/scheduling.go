@@ -44,7 +44,7 @@ func priorityClasses() resource.Resource {
 		ShortNames:    []string{"pc"},
 		ClusterScoped: true,
 		List:          &schedulingv1.PriorityClassList{},
-		// The generation does not grow: what a class does to pods cannot be changed.
+		// The generation does not grow: the effects of a class on pods are immutable.
 		Prepare: func(_ context.Context, c, old *schedulingv1.PriorityClass) {
 			if old == nil {
 				c.Generation = 1

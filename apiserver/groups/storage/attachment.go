@@ -17,7 +17,7 @@ import (
 	"github.com/barque/barque/apiserver/resource"
 )
 
-// Limits of what is reported about an attachment.
+// Limits of the reports about an attachment.
 const (
 	largestMetadata = 256 << 10
 	longestMessage  = 1024

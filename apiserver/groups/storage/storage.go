@@ -1,5 +1,5 @@
-// Package storage declares the resources of the storage.k8s.io API group: the classes that volumes
-// are made by, the drivers that make them, and what these report.
+// Package storage declares the resources of the storage.k8s.io API group: the classes of volumes,
+// the drivers that make them, and the reports of these.
 package storage
 
 import (
@@ -33,7 +33,7 @@ const (
 	mostParameters    = 512
 )
 
-// validateProvisioner checks the name of what makes volumes.
+// validateProvisioner checks the name of a provisioner.
 func validateProvisioner(name string, at *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(at, "")}

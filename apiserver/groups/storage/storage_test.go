@@ -15,7 +15,7 @@ import (
 
 const meta = "metadata: {name: x, resourceVersion: '1'}\n"
 
-// check validates what is written, as new and as an update that changes nothing.
+// check validates the object in the text, as new and as an update that changes nothing.
 func check[T any](t *testing.T, r resource.Resource, text string, want []string) {
 	t.Helper()
 	kind := r.(*resource.Kind[T])

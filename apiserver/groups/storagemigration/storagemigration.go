@@ -2,7 +2,7 @@
 // requests to write all objects of a resource once more, in the form in which they are stored
 // today.
 //
-// Requests and their status are checked and stored here; migrating is the work of others.
+// Requests and their status are checked and stored here; a controller migrates the objects.
 package storagemigration
 
 import (

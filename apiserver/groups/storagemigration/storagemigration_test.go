@@ -29,7 +29,7 @@ func TestMigration(t *testing.T) {
 	grouptest.WantErrors(t, kind.Validate(context.Background(), other, old), grouptest.Invalid+"spec")
 }
 
-// condition is one of a list of conditions.
+// condition is an entry of a list of conditions.
 func condition(kind, status string) string {
 	return "{type: " + kind + ", status: '" + status + "', reason: R, lastTransitionTime: '2030-01-01T00:00:00Z'}"
 }

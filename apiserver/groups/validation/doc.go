@@ -2,6 +2,6 @@
 // selectors, ports, quantities, references and file paths, each reporting under the field path it
 // is given.
 //
-// It owns no knowledge of a single kind. Its functions are pure, never change what they check,
-// and report everything wrong at once; callers append what they return.
+// It owns no knowledge of a single kind. Its functions are pure, never change their arguments, and
+// report all faults at once; callers append the results.
 package validation

@@ -12,13 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// NameFunc tells what is wrong with a name; prefix is true for a generateName, whose end is not
+// NameFunc returns the faults of a name; prefix is true for a generateName, whose end is not
 // known yet.
 type NameFunc = apivalidation.ValidateNameFunc
 
 // Rules for object names.
 var (
-	// SubdomainName is what most kinds ask for: a DNS subdomain of at most 253 characters.
+	// SubdomainName is the rule of most kinds: a DNS subdomain of at most 253 characters.
 	SubdomainName NameFunc = apivalidation.NameIsDNSSubdomain
 	// LabelName is a DNS label of at most 63 characters.
 	LabelName NameFunc = apivalidation.NameIsDNSLabel

@@ -18,7 +18,7 @@ var renamedNodeLabels = map[string]string{
 	"node-role.kubernetes.io/master":                `use "node-role.kubernetes.io/control-plane" instead`,
 }
 
-// NodeSelectorWarnings tells of labels in a selector of nodes that have new names.
+// NodeSelectorWarnings warns of labels in a selector of nodes that have new names.
 func NodeSelectorWarnings(selector map[string]string, at *field.Path) []string {
 	var warnings []string
 	for _, label := range SortedKeys(selector) {
@@ -29,7 +29,7 @@ func NodeSelectorWarnings(selector map[string]string, at *field.Path) []string {
 	return warnings
 }
 
-// NodeLabelWarning tells of a label of nodes, named at a path, that has a new name.
+// NodeLabelWarning warns of a label of nodes, named at a path, that has a new name.
 func NodeLabelWarning(label string, at *field.Path) []string {
 	if renamed, ok := renamedNodeLabels[label]; ok {
 		return []string{fmt.Sprintf("%s: %s is %s", at, label, renamed)}

@@ -13,13 +13,13 @@ import (
 // nativePrefix begins the names of resources that Kubernetes itself defines.
 const nativePrefix = "kubernetes.io/"
 
-// IsNativeResource tells names without a domain, or with Kubernetes' own.
+// IsNativeResource reports whether the name has no domain, or Kubernetes' own.
 func IsNativeResource(name corev1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), nativePrefix)
 }
 
-// IsExtendedResource tells resources that nodes advertise under a domain of their own; they are
-// counted in whole units and cannot be overcommitted.
+// IsExtendedResource reports whether nodes advertise the resource under a domain of their own; such
+// resources are counted in whole units and cannot be overcommitted.
 func IsExtendedResource(name corev1.ResourceName) bool {
 	if IsNativeResource(name) || strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) {
 		return false
@@ -27,12 +27,12 @@ func IsExtendedResource(name corev1.ResourceName) bool {
 	return len(utilvalidation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+string(name))) == 0
 }
 
-// IsHugePages tells resources named hugepages-<size>.
+// IsHugePages reports whether the name is hugepages-<size>.
 func IsHugePages(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// isContainerResource tells the resources without a domain that a container may ask for.
+// isContainerResource reports whether a container may request the name, which has no domain.
 func isContainerResource(name corev1.ResourceName) bool {
 	return slices.Contains([]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}, name) || IsHugePages(name)
 }
@@ -49,7 +49,7 @@ func Quantity(name corev1.ResourceName, q resource.Quantity, at *field.Path) fie
 	return errs
 }
 
-// ContainerResourceName checks the name of a resource that a container asks for.
+// ContainerResourceName checks the name of a resource that a container requests.
 func ContainerResourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
 	errs := ResourceName(name, at)
 	if !strings.Contains(string(name), "/") {
@@ -71,7 +71,7 @@ func ResourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// isCounted tells the resources without a domain that are counted as objects.
+// isCounted reports whether the name has no domain, and is counted as objects.
 func isCounted(name corev1.ResourceName) bool {
 	return slices.Contains([]corev1.ResourceName{
 		corev1.ResourcePods, corev1.ResourceQuotas, corev1.ResourceServices, corev1.ResourceReplicationControllers,
@@ -80,7 +80,7 @@ func isCounted(name corev1.ResourceName) bool {
 	}, name)
 }
 
-// isStandardResource tells the resources without a domain.
+// isStandardResource reports whether the name is a known one without a domain.
 func isStandardResource(name corev1.ResourceName) bool {
 	return isContainerResource(name) || isCounted(name) || strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix) ||
 		slices.Contains([]corev1.ResourceName{
@@ -90,15 +90,15 @@ func isStandardResource(name corev1.ResourceName) bool {
 		}, name)
 }
 
-// ResourceRequirements checks what a container asks for: names, amounts, and that no request is
+// ResourceRequirements checks the resources of a container: names, amounts, and that no request is
 // above its limit.
 func ResourceRequirements(r *corev1.ResourceRequirements, claims map[string]bool, at *field.Path) field.ErrorList {
 	errs := requirements(r, at, ContainerResourceName)
 	return append(errs, resourceClaims(r.Claims, claims, at.Child("claims"))...)
 }
 
-// PodResourceRequirements is ResourceRequirements for what a pod as a whole asks for, which is
-// less.
+// PodResourceRequirements is ResourceRequirements for the resources of a pod as a whole, which can
+// be of fewer kinds.
 func PodResourceRequirements(r *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
 	return requirements(r, at, func(name corev1.ResourceName, at *field.Path) field.ErrorList {
 		if errs := ResourceName(name, at); len(errs) > 0 {
@@ -129,7 +129,7 @@ func requirements(r *corev1.ResourceRequirements, at *field.Path, checkName func
 	return append(errs, hugePagesNeedMore(r, at)...)
 }
 
-// wholePages demands that huge pages come in pages.
+// wholePages demands that huge pages are requested in whole pages.
 func wholePages(name corev1.ResourceName, q resource.Quantity, at *field.Path) field.ErrorList {
 	if !IsHugePages(name) {
 		return nil

@@ -34,7 +34,7 @@ func SignerName(name string, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateParts checks what stands between dots, up to the first that is wrong.
+// validateParts checks the text between dots, up to the first fault.
 func validateParts(name string, check func(string) []string, at *field.Path) field.ErrorList {
 	for part := range strings.SplitSeq(name, ".") {
 		var errs field.ErrorList
@@ -65,14 +65,14 @@ func BundleName(signer string) NameFunc {
 	}
 }
 
-// Lifetimes that a certificate of a pod may be asked for, in seconds.
+// The bounds of the requested lifetime of a pod's certificate, in seconds.
 const (
 	ShortestPodCertificate = 60 * 60
 	longestPodCertificate  = 91 * 24 * 60 * 60
 	longestOfKubernetes    = 24 * 60 * 60 // by signers of Kubernetes itself
 )
 
-// LongestPodCertificate is the longest lifetime, in seconds, that may be asked of a signer.
+// LongestPodCertificate is the longest lifetime, in seconds, that a signer can be asked for.
 func LongestPodCertificate(signer string) int32 {
 	domain, _, _ := strings.Cut(signer, "/")
 	if domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io") {
@@ -81,7 +81,7 @@ func LongestPodCertificate(signer string) int32 {
 	return longestPodCertificate
 }
 
-// UserAnnotations checks what a pod wants to tell the signer of its certificate.
+// UserAnnotations checks a pod's annotations for the signer of its certificate.
 func UserAnnotations(annotations map[string]string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, key := range SortedKeys(annotations) {

@@ -178,8 +178,8 @@ func IP(value string, at *field.Path) field.ErrorList {
 	return utilvalidation.IsValidIPForLegacyField(at, value, true, nil)
 }
 
-// NonSpecialIP refuses addresses that mean something on the node that sends to them: an endpoint
-// there would let its author reach what listens on the loopback of every node.
+// NonSpecialIP refuses addresses that have a meaning on the sending node: with such an endpoint,
+// its author could reach servers on the loopback of every node.
 func NonSpecialIP(value string, at *field.Path) field.ErrorList {
 	var why string
 	ip := netutils.ParseIPSloppy(value)

@@ -139,7 +139,7 @@ func validateFC(s *corev1.FCVolumeSource, at *field.Path) field.ErrorList {
 }
 
 // validateRemoved checks the sources that have moved to CSI drivers, or that nothing mounts any
-// more: only what is needed to name the volume.
+// more: only the fields that name the volume.
 func validateRemoved(s *corev1.PersistentVolumeSource, at *field.Path) field.ErrorList {
 	switch {
 	case s.GCEPersistentDisk != nil:
@@ -179,7 +179,7 @@ func some(list []string, at *field.Path) field.ErrorList {
 	return nil
 }
 
-// Warnings tells what is valid in the spec of a persistent volume, and yet of no use.
+// Warnings warns of values in the spec of a persistent volume that are valid, and have no effect.
 func Warnings(spec *corev1.PersistentVolumeSpec, at *field.Path) []string {
 	var warnings []string
 	if spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {

@@ -1,6 +1,6 @@
-// Package volume validates and defaults what describes a volume outside of a pod: the spec of a
-// persistent volume, which an attachment may also carry inline. It is shared by the groups whose
-// kinds do.
+// Package volume validates and defaults the description of a volume outside of a pod: the spec of
+// a persistent volume, which an attachment may also carry inline. It is shared by the groups of
+// both kinds.
 package volume
 
 import (
@@ -43,7 +43,7 @@ func ValidateSpec(spec *corev1.PersistentVolumeSpec, name string, at *field.Path
 	return append(errs, validateAttributesClass(spec, at)...)
 }
 
-// ValidateInlineSpec checks a spec that stands for a volume without a PersistentVolume.
+// ValidateInlineSpec checks a spec in place of a PersistentVolume.
 func ValidateInlineSpec(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
 	const inline = "in the context of inline volumes"
 	var errs field.ErrorList
@@ -106,7 +106,7 @@ func validateAttributesClass(spec *corev1.PersistentVolumeSpec, at *field.Path) 
 	return errs
 }
 
-// Default fills in what a spec leaves open.
+// Default sets the defaults of a spec.
 func Default(spec *corev1.PersistentVolumeSpec) {
 	if spec.PersistentVolumeReclaimPolicy == "" {
 		spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain

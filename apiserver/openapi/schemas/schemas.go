@@ -1,9 +1,9 @@
 // Package schemas carries the OpenAPI definitions of the built-in kinds inside the binary.
 //
 // Enumerations, defaults, required fields and list types stand in comments of k8s.io/api, where a
-// program cannot see them. `make schemas` has upstream's generator read them, and packs what it
-// says into files/, a compressed file for each Go package (pack.go writes, this package reads).
-// Definitions are decoded when they are asked for, and not kept.
+// program cannot see them. `make schemas` has upstream's generator read them, and packs the result
+// into files/, a compressed file for each Go package (pack.go writes, this package reads).
+// Definitions are decoded on demand, and not kept.
 //
 // A binary that was built without `make` has no definitions: ErrNotBuilt.
 package schemas
@@ -53,7 +53,7 @@ func (p packed) definition() (common.OpenAPIDefinition, error) {
 	return d, err
 }
 
-// Built tells whether the binary has definitions.
+// Built reports whether the binary has definitions.
 func Built() bool {
 	files, err := fs.Glob(embedded, "files/*"+suffix)
 	return err == nil && len(files) > 0
@@ -70,9 +70,9 @@ var Hash = sync.OnceValue(func() string {
 	return hex.EncodeToString(h.Sum(nil))
 })
 
-// Add adds the definitions of models, and of all models that they refer to, to definitions. What
-// is there already is kept, and so are names of models that no package in the binary has: they are
-// for the caller to find missing. In references, the names of models follow the prefix.
+// Add adds the definitions of models, and of all models that they refer to, to definitions.
+// Existing ones are kept, and so are names of models that no package in the binary has: the caller
+// finds them missing. In references, the names of models follow the prefix.
 //
 // It returns ErrNotBuilt, or an error when the binary's own content cannot be read.
 func Add(definitions map[string]common.OpenAPIDefinition, prefix string, models ...string) error {
@@ -109,7 +109,7 @@ func Add(definitions map[string]common.OpenAPIDefinition, prefix string, models 
 	return nil
 }
 
-// packageOf returns the name of a model without that of its type.
+// packageOf returns the package part of a model's name.
 func packageOf(model string) string { return model[:max(0, strings.LastIndexByte(model, '.'))] }
 
 // read returns the definitions of a package; none if it is not in the binary.

@@ -78,7 +78,7 @@ func TestEveryDefinition(t *testing.T) {
 	}
 }
 
-// Only what is asked for, and what it refers to, is added; what is there is kept.
+// Only the requested model, and the ones that it refers to, are added; existing ones are kept.
 func TestAdd(t *testing.T) {
 	definitions := map[string]common.OpenAPIDefinition{
 		"io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": {Schema: *spec.StringProperty()},
@@ -98,7 +98,7 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// What is different in version 2 comes back as it was.
+// The parts that differ in version 2 come back as they were.
 func TestPack(t *testing.T) {
 	v2 := *spec.StringProperty()
 	other := func(ref common.ReferenceCallback) spec.Schema {

@@ -24,7 +24,7 @@ import (
 // stored is why a field without an effect is taken.
 const stored = "earlier versions stored it: were it refused, such a pod could not be changed, and so not be deleted either"
 
-// accepted are fields whose gate is off in Kubernetes, and which are taken all the same.
+// accepted are fields whose gate is off in Kubernetes, and which are accepted here.
 var accepted = map[string]string{
 	"TypedObjectReference.Namespace":      "whether a claim may be filled from another namespace is for its provisioner to decide",
 	"ClusterTrustBundleProjection.User":   stored,
@@ -133,7 +133,7 @@ func reach(t reflect.Type, found map[string]bool) {
 	}
 }
 
-// Wherever a gated field is, it is refused by its path.
+// In every place, a gated field is refused by its path.
 func TestGatedFieldsAreRefusedByPath(t *testing.T) {
 	found := map[string]bool{}
 	var set func(v reflect.Value, path string, depth int)
