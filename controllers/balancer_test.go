@@ -1,0 +1,53 @@
+package controllers_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/barque/barque/internal/balancers"
+)
+
+// balancer is a provider with the addresses from 192.0.2.1 to 192.0.2.9.
+type balancer struct{}
+
+func (balancer) Run(ctx context.Context, _ *rest.Config, changed func()) error {
+	changed()
+	<-ctx.Done()
+	return nil
+}
+
+func (balancer) Serves(s *corev1.Service) bool { return s.Spec.LoadBalancerClass == nil }
+
+func (balancer) Balance(s *corev1.Service, all []*corev1.Service, avoid map[netip.Addr]string) (corev1.ServiceStatus, error, bool) {
+	status := *s.Status.DeepCopy()
+	if len(status.LoadBalancer.Ingress) > 0 {
+		return status, nil, true
+	}
+	taken := map[string]bool{}
+	for a := range avoid {
+		taken[a.String()] = true
+	}
+	for _, other := range all {
+		for _, in := range other.Status.LoadBalancer.Ingress {
+			taken[in.IP] = true
+		}
+	}
+	condition := metav1.Condition{Type: balancers.PoolCondition, Status: metav1.ConditionFalse, Reason: "Full"}
+	for i := range 9 {
+		if ip := fmt.Sprintf("192.0.2.%d", i+1); !taken[ip] {
+			condition.Status, condition.Reason = metav1.ConditionTrue, "Assigned"
+			status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{balancers.Ingress(netip.MustParseAddr(ip), balancers.Wanted(s))}
+			meta.SetStatusCondition(&status.Conditions, condition)
+			return status, nil, true
+		}
+	}
+	meta.SetStatusCondition(&status.Conditions, condition)
+	return status, errors.New("full"), true
+}
