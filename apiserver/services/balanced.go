@@ -57,16 +57,16 @@ func balancedOf(s *corev1.Service) balanced {
 	return b
 }
 
-// record is the value of a reserved address.
-type record struct {
+// addressRecord is the value of a reserved address.
+type addressRecord struct {
 	// Share is what its Services have in common, as of when they came: see balancers.ShareKey.
 	Share string `json:"share,omitempty"`
 	// Owners has the ports of each Service, such as 80/TCP.
 	Owners map[string][]string `json:"owners"`
 }
 
-func recordOf(item raftstore.Item) (record, error) {
-	var r record
+func readAddressRecord(item raftstore.Item) (addressRecord, error) {
+	var r addressRecord
 	if err := json.Unmarshal(item.Value, &r); err != nil {
 		return r, fmt.Errorf("the reservation %s: %w", item.Key, err)
 	}
@@ -74,7 +74,7 @@ func recordOf(item raftstore.Item) (record, error) {
 }
 
 // op writes a record, or deletes it when nobody is left.
-func (r record) op(key string) (raftstore.Op, error) {
+func (r addressRecord) op(key string) (raftstore.Op, error) {
 	if len(r.Owners) == 0 {
 		return raftstore.Op{Kind: raftstore.Delete, Key: key}, nil
 	}
@@ -91,7 +91,7 @@ func texts(ports []balancers.Port) []string {
 }
 
 // admits returns the reason for which a Service may not come to an address.
-func (r record) admits(s *corev1.Service, address netip.Addr, ports []string) error {
+func (r addressRecord) admits(s *corev1.Service, address netip.Addr, ports []string) error {
 	me, share := owner(s), balancers.ShareKey(s)
 	for _, other := range slices.Sorted(maps.Keys(r.Owners)) {
 		if other == me {
@@ -192,10 +192,10 @@ func balance(with *storage.Companion, view raftstore.View, was, is *corev1.Servi
 func share(with *storage.Companion, view raftstore.View, was, is *corev1.Service, address netip.Addr, ports []string, stays bool) error {
 	key := balancedKey(address)
 	item, reserved := view.Get(key) // absent is revision 0
-	r := record{Owners: map[string][]string{}}
+	r := addressRecord{Owners: map[string][]string{}}
 	if reserved {
 		var err error
-		if r, err = recordOf(item); err != nil {
+		if r, err = readAddressRecord(item); err != nil {
 			return err
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -184,7 +185,7 @@ func (t *term) ofService(old, now *corev1.Service) []runtime.Key {
 		has = balancers.HeldBy(now)
 	}
 	keys := []runtime.Key{runtime.KeyOf(old)}
-	if len(had) > 0 && !equality.Semantic.DeepEqual(had, has) {
+	if len(had) > 0 && !slices.EqualFunc(had, has, balancers.Held.Equal) {
 		keys = append(keys, t.keys(waits)...)
 	}
 	return keys
@@ -198,26 +199,23 @@ func marked(s *corev1.Service) bool {
 
 // ofNode returns all Services if the node's addresses, or whether it takes traffic, have changed.
 func (t *term) ofNode(old, now *corev1.Node) []runtime.Key {
-	if old != nil && now != nil && equality.Semantic.DeepEqual(trafficOf(old), trafficOf(now)) {
+	if old != nil && now != nil && sameForClients(old, now) {
 		return nil // nodes report their state all the time
 	}
 	return t.keys(everyone)
 }
 
-// traffic is what of a node decides whether, and where, clients reach it.
-type traffic struct {
-	addresses []corev1.NodeAddress
-	ready     bool
-	labels    map[string]string
-	taints    []corev1.Taint
-	deleted   bool
+// sameForClients reports whether nothing of a node has changed that decides whether, and where,
+// clients reach it.
+func sameForClients(a, b *corev1.Node) bool {
+	return slices.Equal(a.Status.Addresses, b.Status.Addresses) && isReady(a) == isReady(b) && maps.Equal(a.Labels, b.Labels) &&
+		equality.Semantic.DeepEqual(a.Spec.Taints, b.Spec.Taints) && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil)
 }
 
-func trafficOf(n *corev1.Node) traffic {
-	ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+func isReady(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
-	return traffic{n.Status.Addresses, ready, n.Labels, n.Spec.Taints, n.DeletionTimestamp != nil}
 }
 
 // ofNamespace returns the Services of a namespace whose labels have changed: pools select by them.

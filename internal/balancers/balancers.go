@@ -83,6 +83,9 @@ type Held struct {
 	Ports   []Port
 }
 
+// Equal reports whether both are the same.
+func (h Held) Equal(o Held) bool { return h.Address == o.Address && slices.Equal(h.Ports, o.Ports) }
+
 // HeldBy lists the addresses in the status of a Service, whoever has given them. An entry without
 // ports stands for all ports of the Service, as upstream defines it.
 func HeldBy(s *corev1.Service) []Held {

@@ -25,7 +25,7 @@ func (s *server) loadBalancers(informers informers.SharedInformerFactory) (servi
 // ownPorts are ports of the nodes that no Service may take over. Nodes lead packets to a Service's
 // port away from any program that listens there, so these would lock the operator, or the cluster,
 // out of the node.
-func ownPorts(o Options) map[balancers.Port]string {
+func ownPorts(o *Options) map[balancers.Port]string {
 	own := map[balancers.Port]string{}
 	for port, whose := range map[uint16]string{
 		22:            "SSH",
