@@ -198,6 +198,12 @@ func Choose(s *corev1.Service, namespace labels.Set, in Cluster) (Choice, error)
 			c.holders[held.Address] = append(c.holders[held.Address], holder{other, held.Ports})
 		}
 	}
+	// The message names the first one: it must not change with the order of a list.
+	for _, of := range c.holders {
+		slices.SortFunc(of, func(a, b holder) int {
+			return cmp.Or(cmp.Compare(a.service.Namespace, b.service.Namespace), cmp.Compare(a.service.Name, b.service.Name))
+		})
+	}
 	return c.choose()
 }
 
