@@ -51,3 +51,15 @@ func (balancer) Balance(s *corev1.Service, all []*corev1.Service, avoid map[neti
 	meta.SetStatusCondition(&status.Conditions, condition)
 	return status, errors.New("full"), true
 }
+
+// loadBalancer is a Service with these addresses.
+func loadBalancer(name string, ips ...string) *corev1.Service {
+	s := &corev1.Service{ObjectMeta: named(name), Spec: corev1.ServiceSpec{
+		Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP}},
+	}}
+	for _, ip := range ips {
+		s.Status.Conditions = []metav1.Condition{{Type: balancers.PoolCondition, Status: metav1.ConditionTrue, Reason: "Assigned"}}
+		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, balancers.Ingress(netip.MustParseAddr(ip), balancers.Wanted(s)))
+	}
+	return s
+}
