@@ -5,15 +5,19 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
 
 	"github.com/barque/barque/internal/balancers"
 )
@@ -337,5 +341,51 @@ func TestCount(t *testing.T) {
 	p.Ranges[1] = Range{netip.MustParseAddr("2001:db8::"), netip.MustParseAddr("2001:db8:ffff::")}
 	if used, free := Count(p, services, nil); used != 2 || free != 1<<63-1 {
 		t.Errorf("%d used, %d free", used, free)
+	}
+}
+
+// The example is a pool that gives addresses.
+func TestExample(t *testing.T) {
+	text, err := os.ReadFile("../../examples/address-pool.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var objects []*Object
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
+		o := &Object{}
+		if err := yaml.UnmarshalStrict([]byte(document), o); err != nil {
+			t.Fatal(err)
+		}
+		objects = append(objects, o)
+	}
+	for _, j := range Judge(objects, nil) {
+		if j.Reason != IsReady || j.Pool.Size() == 0 {
+			t.Errorf("%s: %s", j.Pool.Name, j.Message)
+		}
+	}
+	if len(objects) != 2 {
+		t.Errorf("%d pools", len(objects))
+	}
+}
+
+// The definition is what the cluster lays down, and describes just the fields that are read.
+func TestDefinition(t *testing.T) {
+	var d apiextensionsv1.CustomResourceDefinition
+	if err := yaml.UnmarshalStrict(Definition, &d); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.Spec.Group + "/" + d.Spec.Versions[0].Name + " " + d.Spec.Names.Plural; got != Resource.GroupVersion().String()+" "+Resource.Resource {
+		t.Errorf("it defines %s", got)
+	}
+	spec := d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties
+	for i := range reflect.TypeFor[Spec]().NumField() {
+		name, _, _ := strings.Cut(reflect.TypeFor[Spec]().Field(i).Tag.Get("json"), ",")
+		if _, ok := spec[name]; !ok {
+			t.Errorf("the definition lacks %s", name)
+		}
+		delete(spec, name)
+	}
+	for name := range spec {
+		t.Errorf("nothing reads %s", name)
 	}
 }
