@@ -25,10 +25,10 @@ func (balancer) Run(ctx context.Context, _ *rest.Config, changed func()) error {
 
 func (balancer) Serves(s *corev1.Service) bool { return s.Spec.LoadBalancerClass == nil }
 
-func (balancer) Balance(s *corev1.Service, all []*corev1.Service, avoid map[netip.Addr]string) (corev1.ServiceStatus, error, bool) {
-	status := *s.Status.DeepCopy()
+func (balancer) Balance(s *corev1.Service, all []*corev1.Service, avoid map[netip.Addr]string) (status corev1.ServiceStatus, known bool, refused error) {
+	status = *s.Status.DeepCopy()
 	if len(status.LoadBalancer.Ingress) > 0 {
-		return status, nil, true
+		return status, true, nil
 	}
 	taken := map[string]bool{}
 	for a := range avoid {
@@ -45,11 +45,11 @@ func (balancer) Balance(s *corev1.Service, all []*corev1.Service, avoid map[neti
 			condition.Status, condition.Reason = metav1.ConditionTrue, "Assigned"
 			status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{balancers.Ingress(netip.MustParseAddr(ip), balancers.Wanted(s))}
 			meta.SetStatusCondition(&status.Conditions, condition)
-			return status, nil, true
+			return status, true, nil
 		}
 	}
 	meta.SetStatusCondition(&status.Conditions, condition)
-	return status, errors.New("full"), true
+	return status, true, errors.New("full")
 }
 
 // loadBalancer is a Service with these addresses.

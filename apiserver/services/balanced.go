@@ -122,7 +122,8 @@ func nameOf(owner string) string {
 func (a *Allocator) ofBalanced(ctx context.Context, with *storage.Companion, was, is *corev1.Service) error {
 	had, has := balancedOf(was), balancedOf(is)
 	moved := changedAddresses(had.addresses, has.addresses)
-	freed, taken := missing(had.ports, has.ports, balancers.ComparePorts), missing(has.ports, had.ports, balancers.ComparePorts)
+	freed := missing(had.ports, has.ports, balancers.ComparePorts)
+	taken := missing(has.ports, had.ports, balancers.ComparePorts)
 	if len(moved)+len(freed)+len(taken) == 0 {
 		return nil
 	}
@@ -161,7 +162,9 @@ func changedAddresses(had, has map[netip.Addr][]balancers.Port) []netip.Addr {
 }
 
 // balance adds the operations as of a view. It adds nothing when it refuses.
-func balance(with *storage.Companion, view raftstore.View, was, is *corev1.Service, moved []netip.Addr, freed, taken []balancers.Port) error {
+func balance(
+	with *storage.Companion, view raftstore.View, was, is *corev1.Service, moved []netip.Addr, freed, taken []balancers.Port,
+) error {
 	next := storage.Companion{}
 	now := balancedOf(is)
 	for _, address := range moved {
@@ -189,7 +192,9 @@ func balance(with *storage.Companion, view raftstore.View, was, is *corev1.Servi
 }
 
 // share takes a Service from the list of an address, or puts it there with its ports.
-func share(with *storage.Companion, view raftstore.View, was, is *corev1.Service, address netip.Addr, ports []string, stays bool) error {
+func share(
+	with *storage.Companion, view raftstore.View, was, is *corev1.Service, address netip.Addr, ports []string, stays bool,
+) error {
 	key := balancedKey(address)
 	item, reserved := view.Get(key) // absent is revision 0
 	r := addressRecord{Owners: map[string][]string{}}

@@ -55,10 +55,12 @@ type Provider interface {
 	// Serves reports whether a Service of type LoadBalancer is the provider's.
 	Serves(s *corev1.Service) bool
 	// Balance returns the status that a Service should have. all are all Services of type
-	// LoadBalancer; avoid are addresses that the API server has just refused. An error says why
-	// the Service lacks something that it wants; its status, which may be all the same, says so
-	// too. It is false before the provider knows enough.
-	Balance(s *corev1.Service, all []*corev1.Service, avoid map[netip.Addr]string) (status corev1.ServiceStatus, refused error, known bool)
+	// LoadBalancer; avoid are addresses that the API server has just refused. known is false before
+	// the provider knows enough. refused is the reason for which the Service lacks something that
+	// it wants; the status has it, too.
+	Balance(
+		s *corev1.Service, all []*corev1.Service, avoid map[netip.Addr]string,
+	) (status corev1.ServiceStatus, known bool, refused error)
 }
 
 // Config of a Controller.
@@ -86,8 +88,8 @@ func New(cfg Config) (*Controller, error) {
 		return nil, errors.New("controllers/servicelb: no provider")
 	}
 	core := cfg.Informers.Core().V1()
-	c := &Controller{cfg: cfg, services: core.Services().Informer(), nodes: core.Nodes().Informer(), spaces: core.Namespaces().Informer(),
-		slices: cfg.Informers.Discovery().V1().EndpointSlices().Informer(), list: core.Services().Lister()}
+	c := &Controller{cfg: cfg, services: core.Services().Informer(), nodes: core.Nodes().Informer(),
+		spaces: core.Namespaces().Informer(), slices: cfg.Informers.Discovery().V1().EndpointSlices().Informer(), list: core.Services().Lister()}
 	return c, c.services.AddIndexers(cache.Indexers{indexName: func(obj any) ([]string, error) {
 		if s, ok := obj.(*corev1.Service); ok && s.Spec.Type == corev1.ServiceTypeLoadBalancer {
 			return []string{""}, nil
@@ -116,7 +118,8 @@ type term struct {
 func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
 	recorder, stop := runtime.Recorder(ctx, client, "service-controller")
 	defer stop()
-	t := &term{Controller: c, client: client, recorder: recorder, written: map[runtime.Key]*corev1.Service{}, avoid: map[netip.Addr]time.Time{}}
+	t := &term{Controller: c, client: client, recorder: recorder,
+		written: map[runtime.Key]*corev1.Service{}, avoid: map[netip.Addr]time.Time{}}
 	// One worker: see the package's comment.
 	t.loop = runtime.NewLoop("servicelb", 1, c.cfg.Logger, t.reconcile)
 	runtime.Watch(t.loop, c.services, t.ofService)
@@ -174,7 +177,10 @@ func waits(s *corev1.Service) bool {
 
 // ofService returns the Service itself, and all that wait if it has freed something.
 func (t *term) ofService(old, now *corev1.Service) []runtime.Key {
-	if now != nil && now.Spec.Type != corev1.ServiceTypeLoadBalancer && !marked(now) && (old == nil || old.Spec.Type != corev1.ServiceTypeLoadBalancer) {
+	concerned := func(s *corev1.Service) bool {
+		return s != nil && (s.Spec.Type == corev1.ServiceTypeLoadBalancer || marked(s))
+	}
+	if !concerned(old) && !concerned(now) {
 		return nil
 	}
 	if old == nil {
@@ -208,8 +214,8 @@ func (t *term) ofNode(old, now *corev1.Node) []runtime.Key {
 // sameForClients reports whether nothing of a node has changed that decides whether, and where,
 // clients reach it.
 func sameForClients(a, b *corev1.Node) bool {
-	return slices.Equal(a.Status.Addresses, b.Status.Addresses) && isReady(a) == isReady(b) && maps.Equal(a.Labels, b.Labels) &&
-		equality.Semantic.DeepEqual(a.Spec.Taints, b.Spec.Taints) && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil)
+	return slices.Equal(a.Status.Addresses, b.Status.Addresses) && isReady(a) == isReady(b) &&
+		maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Spec.Taints, b.Spec.Taints) && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil)
 }
 
 func isReady(n *corev1.Node) bool {
@@ -232,7 +238,8 @@ func (t *term) ofSlice(old, now *discoveryv1.EndpointSlice) []runtime.Key {
 		now = old
 	}
 	s, err := t.list.Services(now.Namespace).Get(now.Labels[discoveryv1.LabelServiceName])
-	if err != nil || s.Spec.Type != corev1.ServiceTypeLoadBalancer || s.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
+	if err != nil || s.Spec.Type != corev1.ServiceTypeLoadBalancer ||
+		s.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
 		return nil
 	}
 	return []runtime.Key{runtime.KeyOf(s)}
@@ -276,7 +283,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer || !t.cfg.Provider.Serves(s) {
 		return 0, t.leave(ctx, key, s)
 	}
-	status, refused, known := t.cfg.Provider.Balance(s, t.seen(), t.avoided(time.Now()))
+	status, known, refused := t.cfg.Provider.Balance(s, t.seen(), t.avoided(time.Now()))
 	if !known {
 		return 0, nil // Run has all Services looked at when it knows
 	}
@@ -291,7 +298,8 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 		return 0, err
 	}
 	if refused != nil {
-		t.recorder.Eventf(written, corev1.EventTypeWarning, "SyncLoadBalancerFailed", "Error syncing load balancer: failed to ensure load balancer: %v", refused)
+		t.recorder.Eventf(written, corev1.EventTypeWarning, "SyncLoadBalancerFailed",
+			"Error syncing load balancer: failed to ensure load balancer: %v", refused)
 	} else if !equality.Semantic.DeepEqual(s.Status.LoadBalancer, status.LoadBalancer) {
 		t.recorder.Event(written, corev1.EventTypeNormal, "EnsuredLoadBalancer", "Ensured load balancer")
 	}
@@ -310,7 +318,9 @@ func (t *term) leave(ctx context.Context, key runtime.Key, s *corev1.Service) er
 	return err
 }
 
-func (t *term) write(ctx context.Context, key runtime.Key, s *corev1.Service, status corev1.ServiceStatus) (*corev1.Service, error) {
+func (t *term) write(
+	ctx context.Context, key runtime.Key, s *corev1.Service, status corev1.ServiceStatus,
+) (*corev1.Service, error) {
 	s = s.DeepCopy()
 	s.Status = status
 	written, err := t.client.CoreV1().Services(s.Namespace).UpdateStatus(ctx, s, metav1.UpdateOptions{})

@@ -184,7 +184,8 @@ type Cluster struct {
 // Choose chooses the addresses of a Service. namespace are the labels of its namespace. With an
 // error, which is a Refusal, the choice has the addresses that the Service keeps nevertheless.
 func Choose(s *corev1.Service, namespace labels.Set, in Cluster) (Choice, error) {
-	c := &chooser{service: s, share: balancers.ShareKey(s), ports: balancers.Wanted(s), reserved: in.Reserved, holders: map[netip.Addr][]holder{}}
+	c := &chooser{service: s, share: balancers.ShareKey(s), ports: balancers.Wanted(s), reserved: in.Reserved,
+		holders: map[netip.Addr][]holder{}}
 	for _, p := range ordered(in.Pools) {
 		if p.selects(s, namespace) {
 			c.pools = append(c.pools, p)
@@ -278,7 +279,8 @@ func (c *chooser) kept(families []corev1.IPFamily) map[corev1.IPFamily]netip.Add
 	}
 	for _, held := range balancers.HeldBy(c.service) {
 		family := balancers.FamilyOf(held.Address)
-		if slices.Contains(families, family) && !out[family].IsValid() && c.poolOf(held.Address) != "" && c.obstacle(held.Address) == nil {
+		if slices.Contains(families, family) && !out[family].IsValid() &&
+			c.poolOf(held.Address) != "" && c.obstacle(held.Address) == nil {
 			out[family] = held.Address
 		}
 	}
@@ -344,7 +346,8 @@ func (c *chooser) one(family corev1.IPFamily, wanted, kept netip.Addr, named []s
 			}
 		}
 	}
-	return netip.Addr{}, Refuse(Exhausted, "no %s address is free in the pool %s; add addresses to it, or make another AddressPool", family, names(candidates))
+	return netip.Addr{}, Refuse(Exhausted,
+		"no %s address is free in the pool %s; add addresses to it, or make another AddressPool", family, names(candidates))
 }
 
 func names(pools []Pool) string {
@@ -357,14 +360,18 @@ func names(pools []Pool) string {
 
 // mayHave returns the reason for which the Service does not get an address that it asks for.
 func (c *chooser) mayHave(a netip.Addr, named []string) error {
-	at := slices.IndexFunc(c.pools, func(p Pool) bool { return p.Contains(a) && (len(named) == 0 || slices.Contains(named, p.Name)) })
+	at := slices.IndexFunc(c.pools, func(p Pool) bool {
+		return p.Contains(a) && (len(named) == 0 || slices.Contains(named, p.Name))
+	})
+	has := func(h balancers.Held) bool { return h.Address == a }
 	switch {
 	case at < 0 && len(named) > 0:
 		return Refuse(NotInPool, "the requested address %s is not in the pool %s", a, strings.Join(named, ", "))
 	case at < 0:
 		return Refuse(NotInPool, "the requested address %s is in no AddressPool that is for this Service", a)
-	case c.pools[at].Faulty && !slices.ContainsFunc(balancers.HeldBy(c.service), func(h balancers.Held) bool { return h.Address == a }):
-		return Refuse(NoPool, "the requested address %s is in the pool %s, which is not ready: see its status", a, c.pools[at].Name)
+	case c.pools[at].Faulty && !slices.ContainsFunc(balancers.HeldBy(c.service), has):
+		return Refuse(NoPool, "the requested address %s is in the pool %s, which is not ready: see its status",
+			a, c.pools[at].Name)
 	}
 	return c.obstacle(a)
 }
@@ -384,7 +391,8 @@ func (c *chooser) candidates(family corev1.IPFamily, named []string) ([]Pool, er
 	case len(out) > 0:
 		return out, nil
 	case len(named) > 0:
-		return nil, Refuse(NoPool, "no AddressPool %s with %s addresses is ready and for this Service", strings.Join(named, ", "), family)
+		return nil, Refuse(NoPool, "no AddressPool %s with %s addresses is ready and for this Service",
+			strings.Join(named, ", "), family)
 	}
 	return nil, Refuse(NoPool, "no AddressPool with %s addresses is ready and for this Service", family)
 }
@@ -397,12 +405,14 @@ func (c *chooser) obstacle(a netip.Addr) error {
 	}
 	for _, h := range c.holders[a] {
 		name := h.service.Namespace + "/" + h.service.Name
-		if c.share == "" || balancers.ConditionOf(h.service) != balancers.PoolCondition || balancers.ShareKey(h.service) != c.share {
+		if c.share == "" || balancers.ConditionOf(h.service) != balancers.PoolCondition ||
+			balancers.ShareKey(h.service) != c.share {
 			return Refuse(InUse, "the address %s is in use by the Service %s%s", a, name, c.whyNotShared(h.service))
 		}
 		for _, port := range c.ports {
 			if slices.Contains(h.ports, port) {
-				return Refuse(InUse, "the port %s of the address %s is in use by the Service %s, which shares it", port, a, name)
+				return Refuse(InUse, "the port %s of the address %s is in use by the Service %s, which shares it",
+					port, a, name)
 			}
 		}
 	}

@@ -24,7 +24,8 @@ func takesTraffic(n *corev1.Node) bool {
 			return false
 		}
 	}
-	return n.DeletionTimestamp == nil && !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == toBeDeleted })
+	going := func(t corev1.Taint) bool { return t.Key == toBeDeleted }
+	return n.DeletionTimestamp == nil && !slices.ContainsFunc(n.Spec.Taints, going)
 }
 
 func isReady(n *corev1.Node) bool {
@@ -39,7 +40,8 @@ func addressesOf(n *corev1.Node, family corev1.IPFamily) []netip.Addr {
 	for _, typ := range []corev1.NodeAddressType{corev1.NodeExternalIP, corev1.NodeInternalIP} {
 		var out []netip.Addr
 		for _, a := range n.Status.Addresses {
-			if address, err := netip.ParseAddr(a.Address); a.Type == typ && err == nil && balancers.FamilyOf(address) == family {
+			address, err := netip.ParseAddr(a.Address)
+			if a.Type == typ && err == nil && balancers.FamilyOf(address) == family {
 				out = append(out, address)
 			}
 		}
@@ -110,7 +112,8 @@ func withEndpoints(all []*discoveryv1.EndpointSlice) map[string]bool {
 func nodePorts(s *corev1.Service, all []*corev1.Service, inUse func(balancers.Port) string) ([]balancers.Port, error) {
 	wanted, holders := balancers.Wanted(s), map[balancers.Port]string{}
 	for _, other := range all {
-		if balancers.ConditionOf(other) != balancers.NodesCondition || other.Namespace == s.Namespace && other.Name == s.Name {
+		same := other.Namespace == s.Namespace && other.Name == s.Name
+		if same || balancers.ConditionOf(other) != balancers.NodesCondition {
 			continue
 		}
 		for _, held := range balancers.HeldBy(other) {

@@ -36,7 +36,8 @@ func (p *Provider) Run(ctx context.Context, config *rest.Config, changed func())
 
 func (p *Provider) follow(ctx context.Context, client dynamic.Interface, changed func()) error {
 	p.set(nil, false)
-	informer := dynamicinformer.NewFilteredDynamicInformer(client, pool.Resource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
+	informer := dynamicinformer.NewFilteredDynamicInformer(
+		client, pool.Resource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
 	dirty := make(chan struct{}, 1)
 	touch := func() {
 		select {
@@ -151,7 +152,8 @@ func (p *Provider) show(ctx context.Context, client dynamic.Interface) error {
 		o := byName[j.Pool.Name]
 		next := pool.Status{Conditions: append([]metav1.Condition(nil), o.Status.Conditions...)}
 		next.Used, next.Free = pool.Count(j.Pool, services, reserved)
-		ready := metav1.Condition{Type: pool.Ready, Status: metav1.ConditionTrue, Reason: j.Reason, Message: j.Message, ObservedGeneration: o.Generation}
+		ready := metav1.Condition{Type: pool.Ready, Status: metav1.ConditionTrue, Reason: j.Reason, Message: j.Message,
+			ObservedGeneration: o.Generation}
 		if j.Pool.Faulty {
 			ready.Status = metav1.ConditionFalse
 		}
@@ -159,11 +161,14 @@ func (p *Provider) show(ctx context.Context, client dynamic.Interface) error {
 		if equality.Semantic.DeepEqual(o.Status, next) {
 			continue
 		}
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion}, "status": next})
+		patch, err := json.Marshal(map[string]any{
+			"metadata": map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion}, "status": next,
+		})
 		if err != nil {
 			return err
 		}
-		_, err = client.Resource(pool.Resource).Patch(ctx, o.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+		pools := client.Resource(pool.Resource)
+		_, err = pools.Patch(ctx, o.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			return fmt.Errorf("AddressPool %s: %w", o.Name, err)
 		}

@@ -13,10 +13,10 @@ package provider
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -76,9 +76,12 @@ func New(cfg Config) (*Provider, error) {
 	}
 	core := cfg.Informers.Core().V1()
 	slices, pods := cfg.Informers.Discovery().V1().EndpointSlices().Informer(), core.Pods().Informer()
-	p := &Provider{cfg: cfg, services: core.Services().Informer(), nodes: core.Nodes().Lister(), spaces: core.Namespaces().Lister(),
-		cidrs: cfg.Informers.Networking().V1().ServiceCIDRs().Lister(), slices: slices.GetIndexer(), pods: pods.GetIndexer()}
-	_, _, _ = core.Nodes().Informer(), core.Namespaces().Informer(), cfg.Informers.Networking().V1().ServiceCIDRs().Informer()
+	p := &Provider{
+		cfg: cfg, services: core.Services().Informer(), slices: slices.GetIndexer(), pods: pods.GetIndexer(),
+		// A lister makes the factory start its informer.
+		nodes: core.Nodes().Lister(), spaces: core.Namespaces().Lister(),
+		cidrs: cfg.Informers.Networking().V1().ServiceCIDRs().Lister(),
+	}
 	return p, errors.Join(
 		slices.AddIndexers(cache.Indexers{byService: serviceOfSlice}),
 		pods.AddIndexers(cache.Indexers{byHostPort: hostPorts}))
@@ -94,7 +97,10 @@ func serviceOfSlice(obj any) ([]string, error) {
 // hostPorts are the ports that a pod has taken of its node.
 func hostPorts(obj any) ([]string, error) {
 	pod, ok := obj.(*corev1.Pod)
-	if !ok || pod.Spec.NodeName == "" || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+	if !ok || pod.Spec.NodeName == "" {
+		return nil, nil
+	}
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return nil, nil
 	}
 	var out []string
@@ -115,19 +121,21 @@ func (p *Provider) Serves(s *corev1.Service) bool {
 }
 
 // Balance returns the status that a Service should have: see controllers/servicelb.
-func (p *Provider) Balance(s *corev1.Service, all []*corev1.Service, avoid map[netip.Addr]string) (corev1.ServiceStatus, error, bool) {
+func (p *Provider) Balance(
+	s *corev1.Service, all []*corev1.Service, avoid map[netip.Addr]string,
+) (status corev1.ServiceStatus, known bool, refused error) {
 	p.mu.Lock()
 	objects, known := p.pools, p.known
 	p.mu.Unlock()
 	if !known {
-		return corev1.ServiceStatus{}, nil, false
+		return status, false, nil
 	}
 	if kindOf(s, len(objects) > 0) == balancers.NodesCondition {
-		status, refused := p.ofNodes(s, all)
-		return status, refused, true
+		status, refused = p.ofNodes(s, all)
+	} else {
+		status, refused = p.ofPools(s, all, objects, avoid)
 	}
-	status, refused := p.ofPools(s, all, objects, avoid)
-	return status, refused, true
+	return status, true, refused
 }
 
 // kindOf returns the kind of addresses that a Service is to have, as a condition.
@@ -137,7 +145,8 @@ func kindOf(s *corev1.Service, pools bool) string {
 	} else if class != nil {
 		return balancers.PoolCondition
 	}
-	asks := s.Spec.LoadBalancerIP != "" || s.Annotations[balancers.AddressesAnnotation] != "" || s.Annotations[balancers.PoolAnnotation] != ""
+	asks := s.Spec.LoadBalancerIP != "" || s.Annotations[balancers.AddressesAnnotation] != "" ||
+		s.Annotations[balancers.PoolAnnotation] != ""
 	has := balancers.ConditionOf(s) == balancers.NodesCondition && len(s.Status.LoadBalancer.Ingress) > 0
 	if asks || pools && !has {
 		return balancers.PoolCondition
@@ -161,9 +170,11 @@ func (p *Provider) ofNodes(s *corev1.Service, all []*corev1.Service) (corev1.Ser
 
 func whyNoNodes(s *corev1.Service) error {
 	if s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
-		return pool.Refuse(pool.NoNodes, "no node has a ready endpoint, which externalTrafficPolicy Local needs, and an address of the families %v", balancers.Families(s))
+		return pool.Refuse(pool.NoNodes, "no node has a ready endpoint, which externalTrafficPolicy Local needs, "+
+			"and an address of the families %v", balancers.Families(s))
 	}
-	return pool.Refuse(pool.NoNodes, "no node is ready, has an address of the families %v, and lacks the label %s", balancers.Families(s), corev1.LabelNodeExcludeBalancers)
+	return pool.Refuse(pool.NoNodes, "no node is ready, has an address of the families %v, and lacks the label %s",
+		balancers.Families(s), corev1.LabelNodeExcludeBalancers)
 }
 
 func (p *Provider) slicesOf(s *corev1.Service) []*discoveryv1.EndpointSlice {
@@ -183,7 +194,7 @@ func (p *Provider) portInUse(port balancers.Port) string {
 		return by
 	}
 	if port.Port >= p.cfg.FirstNodePort && port.Port <= p.cfg.LastNodePort {
-		return "the range of node ports, " + strconv.Itoa(int(p.cfg.FirstNodePort)) + "-" + strconv.Itoa(int(p.cfg.LastNodePort))
+		return fmt.Sprintf("the range of node ports, %d-%d", p.cfg.FirstNodePort, p.cfg.LastNodePort)
 	}
 	pods, _ := p.pods.ByIndex(byHostPort, port.String()) // New made the index
 	for _, obj := range pods {
@@ -195,7 +206,9 @@ func (p *Provider) portInUse(port balancers.Port) string {
 }
 
 // ofPools is the status of a Service with addresses of pools.
-func (p *Provider) ofPools(s *corev1.Service, all []*corev1.Service, objects []*pool.Object, avoid map[netip.Addr]string) (corev1.ServiceStatus, error) {
+func (p *Provider) ofPools(
+	s *corev1.Service, all []*corev1.Service, objects []*pool.Object, avoid map[netip.Addr]string,
+) (corev1.ServiceStatus, error) {
 	in := pool.Cluster{Services: all, Reserved: p.reserved()}
 	maps.Copy(in.Reserved, avoid)
 	for _, j := range pool.Judge(objects, p.clusterRanges()) {
@@ -207,9 +220,11 @@ func (p *Provider) ofPools(s *corev1.Service, all []*corev1.Service, objects []*
 	}
 	choice, refused := pool.Choose(s, namespace, in)
 	if len(objects) == 0 && refused != nil {
-		refused = pool.Refuse(pool.NoPool, "there is no AddressPool; make one, or drop what the Service asks for: without it, it gets the nodes' addresses")
+		refused = pool.Refuse(pool.NoPool, "there is no AddressPool; make one, or drop what the Service asks for: "+
+			"without it, it gets the nodes' addresses")
 	}
-	return statusOf(s, balancers.PoolCondition, choice.Addresses, balancers.Wanted(s), "Of the pool "+strings.Join(unique(choice.Pools), ", "), refused), refused
+	message := "Of the pool " + strings.Join(unique(choice.Pools), ", ")
+	return statusOf(s, balancers.PoolCondition, choice.Addresses, balancers.Wanted(s), message, refused), refused
 }
 
 func unique(names []string) []string {
@@ -257,7 +272,9 @@ func (p *Provider) clusterRanges() map[netip.Prefix]string {
 }
 
 // statusOf is a Service's status with these addresses.
-func statusOf(s *corev1.Service, condition string, addresses []netip.Addr, ports []balancers.Port, message string, refused error) corev1.ServiceStatus {
+func statusOf(
+	s *corev1.Service, condition string, addresses []netip.Addr, ports []balancers.Port, message string, refused error,
+) corev1.ServiceStatus {
 	status := *s.Status.DeepCopy()
 	status.LoadBalancer = corev1.LoadBalancerStatus{}
 	for _, a := range addresses {

@@ -167,17 +167,17 @@ func TestBalance(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := made(t, c.objects...)
-			if _, _, known := p.Balance(c.s, nil, nil); known {
+			if _, known, _ := p.Balance(c.s, nil, nil); known {
 				t.Error("it decides before it knows the pools")
 			}
 			p.set(c.pools, true)
-			status, err, _ := p.Balance(c.s, append(c.others, c.s), nil)
+			status, _, err := p.Balance(c.s, append(c.others, c.s), nil)
 			if got := described(status, err); !strings.HasPrefix(got, c.want) || err == nil && got != c.want {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
 			s := c.s.DeepCopy()
 			s.Status = status
-			if again, againErr, _ := p.Balance(s, append(c.others, s), nil); described(again, againErr) != described(status, err) {
+			if again, _, againErr := p.Balance(s, append(c.others, s), nil); described(again, againErr) != described(status, err) {
 				t.Errorf("got %s, and then %s", described(status, err), described(again, againErr))
 			}
 		})
