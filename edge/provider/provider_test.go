@@ -192,7 +192,7 @@ func described(status corev1.ServiceStatus, err error) string {
 	s := service("x")
 	s.Status = status
 	for _, h := range balancers.HeldBy(s) {
-		out = append(out, fmt.Sprint(h.Address, h.Ports))
+		out = append(out, fmt.Sprintf("%v%v", h.Address, h.Ports))
 	}
 	var r *pool.Refusal
 	if errors.As(err, &r) {
