@@ -14,7 +14,7 @@ import (
 )
 
 // definitionEdition is the annotation of the cluster's own CustomResourceDefinitions with the number
-// of their edition. Servers of different versions agree by it on the newest one. A user who takes
+// of their edition. Servers of several versions agree by it on the newest. A user who takes
 // it away keeps the definition as it is.
 const definitionEdition = "barque.io/definition-edition"
 

@@ -96,7 +96,7 @@ func checkPools(s *Space) {
 		s.Errorf("a pool that is no network: %s%s", r.Out, r.Err)
 	}
 	Eventually(s, deadline, "the pools are ready", func(ctx context.Context) error {
-		return s.KResult("wait", "--for=condition=Ready", "addresspool/lan", "addresspool/named", "--timeout=1s").Error
+		return s.KResult("wait", "--for=condition=Ready", "addresspool/lan", "addresspool/named", "--timeout=1s").Error // brief: it is tried again
 	})
 	shared := func(name string, port int) {
 		s.Apply(fmt.Sprintf(`

@@ -12,8 +12,8 @@ import (
 	"github.com/barque/barque/internal/balancers"
 )
 
-// balancer is a provider that gives each Service an address by its name. In a cluster the store keeps
-// two leaders from giving one address to two Services, which these tests have not.
+// balancer is a provider that gives each Service an address by its name. A cluster has the store to
+// keep two leaders from giving one address to two Services.
 type balancer struct{}
 
 func (balancer) Run(ctx context.Context, _ *rest.Config, changed func()) error {

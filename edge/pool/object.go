@@ -71,7 +71,7 @@ func Read(u *unstructured.Unstructured) (*Object, error) {
 	return &o, nil
 }
 
-// parse reads a pool's spec. What can be read of a faulty one is in the pool, which is Faulty.
+// parse reads a pool's spec. all that can be read of a faulty one is in the pool, which is Faulty.
 func parse(o *Object) (Pool, error) {
 	p := Pool{Name: o.Name, Priority: o.Spec.Priority, Manual: !ptr.Deref(o.Spec.AutoAssign, true)}
 	var errs []error
@@ -99,7 +99,7 @@ func parse(o *Object) (Pool, error) {
 	return p, err
 }
 
-// Judged is a pool, and what its status should say.
+// Judged is a pool, and its status.
 type Judged struct {
 	Pool            Pool
 	Reason, Message string // of the condition Ready
@@ -107,7 +107,7 @@ type Judged struct {
 
 // Judge reads the pools of a cluster. A pool with a fault gives no addresses. Of two that overlap
 // the older one is ready: a new pool takes nothing from those before it. cluster are the ranges of
-// pods and Services, and whose they are.
+// pods and Services; the value names the owner.
 func Judge(objects []*Object, cluster map[netip.Prefix]string) []Judged {
 	objects = slices.Clone(objects)
 	slices.SortFunc(objects, func(a, b *Object) int {

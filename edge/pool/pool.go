@@ -1,7 +1,7 @@
 // Package pool chooses the addresses of a Service of type LoadBalancer from the cluster's pools.
 //
 // Choose is a pure function. It gives a Service only addresses that no other Service has, as far as
-// it sees, unless they share the address. What it does not see the API server does: the transaction
+// it sees, unless they share the address. The API server guards the rest: the transaction
 // that writes the Service's status reserves the addresses (apiserver/services).
 //
 // Nothing moves without need: a Service keeps its addresses while a pool that it may use has them.
@@ -152,7 +152,7 @@ const (
 	NoNodes   Reason = "NoNodes"
 )
 
-// Refusal is the error for a Service that does not get what it wants.
+// Refusal is the error for a Service that does not get all that it wants.
 type Refusal struct {
 	Reason  Reason
 	Message string
@@ -165,7 +165,7 @@ func Refuse(reason Reason, format string, args ...any) error {
 	return &Refusal{reason, fmt.Sprintf(format, args...)}
 }
 
-// Choice is what a Service gets.
+// Choice is all that a Service gets.
 type Choice struct {
 	Addresses []netip.Addr
 	// Pools has the name of each address's pool.
@@ -177,7 +177,7 @@ type Cluster struct {
 	Pools []Pool
 	// Services are all Services of type LoadBalancer. The one that chooses may be among them.
 	Services []*corev1.Service
-	// Reserved are addresses that are no Service's, such as those of nodes, and whose they are.
+	// Reserved are addresses that are no Service's, such as those of nodes; the value names the owner.
 	Reserved map[netip.Addr]string
 }
 
@@ -287,7 +287,7 @@ func (c *chooser) kept(families []corev1.IPFamily) map[corev1.IPFamily]netip.Add
 	return out
 }
 
-// requests reads what the Service asks for: addresses by family, and names of pools.
+// requests reads all that the Service asks for: addresses by family, and names of pools.
 func (c *chooser) requests(families []corev1.IPFamily) (map[corev1.IPFamily]netip.Addr, []string, error) {
 	texts := list(c.service.Annotations[balancers.AddressesAnnotation])
 	where := "the annotation " + balancers.AddressesAnnotation
@@ -397,7 +397,7 @@ func (c *chooser) candidates(family corev1.IPFamily, named []string) ([]Pool, er
 	return nil, Refuse(NoPool, "no AddressPool with %s addresses is ready and for this Service", family)
 }
 
-// obstacle returns the reason for which an address cannot be the Service's: it is somebody's who
+// obstacle returns the reason for which an address cannot be the Service's: it is somebody's that
 // does not share it.
 func (c *chooser) obstacle(a netip.Addr) error {
 	if owner, ok := c.reserved[a]; ok {

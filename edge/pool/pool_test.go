@@ -368,7 +368,7 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// The definition is what the cluster lays down, and describes just the fields that are read.
+// The definition is all that the cluster lays down, and describes just the fields that are read.
 func TestDefinition(t *testing.T) {
 	var d apiextensionsv1.CustomResourceDefinition
 	if err := yaml.UnmarshalStrict(Definition, &d); err != nil {

@@ -45,7 +45,7 @@ func (p *Provider) follow(ctx context.Context, client dynamic.Interface, changed
 		default:
 		}
 	}
-	// The list is that of the informer, so a handler need not know what has changed.
+	// The list is that of the informer, so a handler need not know all that has changed.
 	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { touch() },
 		UpdateFunc: func(any, any) { touch() },

@@ -7,8 +7,8 @@
 //     address or a pool; otherwise those of the nodes;
 //   - a Service without a class that has the nodes' addresses keeps them when a pool is made.
 //
-// Balance depends on nothing but its arguments and what the informers show. The API server reserves
-// what it chooses; controllers/servicelb calls it, and writes.
+// Balance depends on nothing but its arguments and all that the informers show. The API server reserves
+// all that it chooses; controllers/servicelb calls it, and writes.
 package provider
 
 import (
@@ -40,9 +40,9 @@ type Config struct {
 	Logger    *slog.Logger
 	// PodCIDRs are the ranges of all pods. No pool may have addresses of them.
 	PodCIDRs []netip.Prefix
-	// Reserved are addresses that no Service may get, and whose they are.
+	// Reserved are addresses that no Service may get; the value names the owner.
 	Reserved map[netip.Addr]string
-	// Ports are ports of the nodes that no Service may take over, and whose they are.
+	// Ports are ports of the nodes that no Service may take over; the value names the owner.
 	Ports map[balancers.Port]string
 	// FirstNodePort and LastNodePort bound the node ports, which no Service may take over either.
 	FirstNodePort, LastNodePort int32
@@ -188,7 +188,7 @@ func (p *Provider) slicesOf(s *corev1.Service) []*discoveryv1.EndpointSlice {
 	return out
 }
 
-// portInUse returns what has a port of the nodes beside Services, and "" for a free one.
+// portInUse returns all that has a port of the nodes beside Services, and "" for a free one.
 func (p *Provider) portInUse(port balancers.Port) string {
 	if by, ok := p.cfg.Ports[port]; ok {
 		return by

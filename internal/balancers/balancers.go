@@ -118,13 +118,13 @@ func portsOf(in corev1.LoadBalancerIngress) []Port {
 	return slices.Compact(out)
 }
 
-// Leads reports whether packets to a port at an address of the status belong to the Service. Where
-// Barque has given the address, only the listed ports do: others may be another Service's.
+// Leads reports whether packets to a port at an address of the status belong to the Service. If
+// Barque has given the address, only listed ports do: others may be another Service's.
 func Leads(s *corev1.Service, in corev1.LoadBalancerIngress, port Port) bool {
 	return ConditionOf(s) == "" || slices.Contains(portsOf(in), port)
 }
 
-// Ingress is the entry of a status for an address. Nodes catch packets to it, which IPMode VIP says.
+// Ingress is the entry of a status for an address. Nodes catch packets to it: IPMode VIP.
 func Ingress(address netip.Addr, ports []Port) corev1.LoadBalancerIngress {
 	mode := corev1.LoadBalancerIPModeVIP
 	in := corev1.LoadBalancerIngress{IP: address.String(), IPMode: &mode}
@@ -135,7 +135,7 @@ func Ingress(address netip.Addr, ports []Port) corev1.LoadBalancerIngress {
 }
 
 // ShareKey is equal for Services that may have an address in common, and "" for a Service that
-// shares none. With the policy Local all traffic of an address goes to one node, and so the Services
+// shares none. With the policy Local all traffic of an address goes to one node, so the Services
 // must have the same pods.
 func ShareKey(s *corev1.Service) string {
 	key := s.Annotations[ShareAnnotation]
