@@ -71,7 +71,7 @@ func Read(u *unstructured.Unstructured) (*Object, error) {
 	return &o, nil
 }
 
-// parse reads a pool's spec. all that can be read of a faulty one is in the pool, which is Faulty.
+// parse reads a pool's spec. A faulty one has all that can be read, and is Faulty.
 func parse(o *Object) (Pool, error) {
 	p := Pool{Name: o.Name, Priority: o.Spec.Priority, Manual: !ptr.Deref(o.Spec.AutoAssign, true)}
 	var errs []error

@@ -397,7 +397,7 @@ func (c *chooser) candidates(family corev1.IPFamily, named []string) ([]Pool, er
 	return nil, Refuse(NoPool, "no AddressPool with %s addresses is ready and for this Service", family)
 }
 
-// obstacle returns the reason for which an address cannot be the Service's: it is somebody's that
+// obstacle returns the reason for which an address cannot be the Service's: it is the address of somebody who
 // does not share it.
 func (c *chooser) obstacle(a netip.Addr) error {
 	if owner, ok := c.reserved[a]; ok {

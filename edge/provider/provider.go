@@ -7,7 +7,7 @@
 //     address or a pool; otherwise those of the nodes;
 //   - a Service without a class that has the nodes' addresses keeps them when a pool is made.
 //
-// Balance depends on nothing but its arguments and all that the informers show. The API server reserves
+// Balance depends on its arguments and on the informers alone. The API server reserves
 // all that it chooses; controllers/servicelb calls it, and writes.
 package provider
 
@@ -188,7 +188,7 @@ func (p *Provider) slicesOf(s *corev1.Service) []*discoveryv1.EndpointSlice {
 	return out
 }
 
-// portInUse returns all that has a port of the nodes beside Services, and "" for a free one.
+// portInUse returns the holder of a port of the nodes beside Services, and "" for a free one.
 func (p *Provider) portInUse(port balancers.Port) string {
 	if by, ok := p.cfg.Ports[port]; ok {
 		return by

@@ -103,7 +103,7 @@ func poolObject(name string, addresses ...string) *pool.Object {
 	return &pool.Object{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: pool.Spec{Addresses: addresses}}
 }
 
-// made is a provider with informers hold objects.
+// made is a provider with informers that hold objects.
 func made(t *testing.T, objects ...runtime.Object) *Provider {
 	t.Helper()
 	factory := informers.NewSharedInformerFactory(fake.NewClientset(objects...), 0)
