@@ -125,6 +125,7 @@ func (s *Server) ensure(ctx context.Context, client kubernetes.Interface) error 
 		errs = append(errs, s.ensureExtensionAuthentication(ctx, client))
 	}
 	errs = append(errs, s.registration.ensure(ctx, client.Discovery().RESTClient()))
+	errs = append(errs, ensureDefinitions(ctx, client.Discovery().RESTClient(), s.cfg.Definitions))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

@@ -96,6 +96,8 @@ type Config struct {
 	// SecondaryServiceCIDR is the range of the other family; the zero value means that the cluster
 	// has one family.
 	SecondaryServiceCIDR netip.Prefix
+	// Definitions are CustomResourceDefinitions of the cluster, in YAML: see ensureDefinitions.
+	Definitions [][]byte
 	// NodePorts is the range of node ports; the zero value means 30000-32767.
 	NodePorts PortRange
 	// TolerationSeconds is how long pods that say nothing else stay on a node that is not ready or
@@ -177,6 +179,9 @@ type TolerationSeconds struct{ NotReady, Unreachable int64 }
 
 // PortRange is a range of ports, both ends included.
 type PortRange struct{ First, Last uint16 }
+
+// NodePorts is the range of node ports.
+func (s *Server) NodePorts() PortRange { return s.cfg.NodePorts }
 
 // Limits bound the requests that are worked on at once. Watches count until they have begun, other
 // long-running requests not at all.

@@ -22,6 +22,7 @@ import (
 	"github.com/barque/barque/controllers/noderole"
 	"github.com/barque/barque/controllers/rootca"
 	"github.com/barque/barque/controllers/runtime"
+	"github.com/barque/barque/controllers/servicelb"
 )
 
 // Config has the controllers' dependencies.
@@ -57,6 +58,9 @@ type Config struct {
 	// QuotaEvaluators and QuotaIgnored define the usage of requests: see resourcequota.Config.
 	QuotaEvaluators func(quotav1.ListerForResourceFunc) []quotav1.Evaluator
 	QuotaIgnored    map[schema.GroupResource]struct{}
+	// LoadBalancers chooses the addresses of Services of type LoadBalancer; nil leaves them to a
+	// cloud's own controllers.
+	LoadBalancers servicelb.Provider
 	// DefaultStorageClass is the name of the class that is laid down once; "" is none.
 	DefaultStorageClass string
 
@@ -102,6 +106,8 @@ type entry struct {
 	// kind is the controlled resource; a cluster without it skips the controller. Empty for
 	// several.
 	kind schema.GroupVersionResource
+	// off reports that the cluster leaves the controller's work to another program; nil is never.
+	off func(c Config) bool
 	// syncs is the flag for the number of concurrently reconciled objects, and workers is its
 	// default. Empty and 0 without such a flag.
 	syncs   string
@@ -137,6 +143,9 @@ func New(cfg Config) ([]runtime.Routine, error) {
 			switch {
 			case !cfg.Settings.enabled(e):
 				log.Info("a controller is switched off by --controllers")
+				continue
+			case e.off != nil && e.off(cfg):
+				log.Info("a controller is left out: another program does its work")
 				continue
 			case !e.kind.Empty() && cfg.Serves != nil && !cfg.Serves(e.kind):
 				log.Info("a controller is left out: its kind is not served")

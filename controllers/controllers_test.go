@@ -109,6 +109,7 @@ func TestEveryControllerWorksWithinASecondOfTheElection(t *testing.T) {
 			},
 			CA: w, Signer: w, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Liveness: w,
 			Servers: w, ServerReady: w.ready, Roles: w,
+			LoadBalancers:   balancer{},
 			QuotaEvaluators: func(quotav1.ListerForResourceFunc) []quotav1.Evaluator { return nil },
 		})
 		if err != nil {

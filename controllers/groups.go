@@ -47,6 +47,7 @@ import (
 	"github.com/barque/barque/controllers/serviceaccount"
 	"github.com/barque/barque/controllers/serviceaccounttoken"
 	"github.com/barque/barque/controllers/servicecidr"
+	"github.com/barque/barque/controllers/servicelb"
 	"github.com/barque/barque/controllers/statefulset"
 	"github.com/barque/barque/controllers/storageversionmigration"
 	"github.com/barque/barque/controllers/tokencleaner"
@@ -187,6 +188,13 @@ var network = group{"network", []entry{
 		syncs: "mirroring-concurrent-service-endpoint-syncs", workers: 5,
 		make: func(c Config, workers int) (controller, error) {
 			return endpointslicemirroring.New(endpointslicemirroring.Config{Informers: c.Informers, Logger: c.Logger, Workers: workers})
+		},
+	},
+	{
+		name: "servicelb", account: "barque-load-balancers", upstream: []string{"service-lb-controller", "service"},
+		off: func(c Config) bool { return c.LoadBalancers == nil },
+		make: func(c Config, _ int) (controller, error) {
+			return servicelb.New(servicelb.Config{Informers: c.Informers, Logger: c.Logger, Provider: c.LoadBalancers, ConfigFor: c.clients.Config})
 		},
 	},
 }}

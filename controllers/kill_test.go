@@ -324,7 +324,7 @@ func (s scenario) routines(t *testing.T, c *controllertest.Cluster, factory info
 			}
 		},
 		CA: o, Signer: o, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Liveness: o,
-		Servers: o, ServerReady: o.ready, Roles: o,
+		Servers: o, ServerReady: o.ready, Roles: o, LoadBalancers: balancer{},
 		QuotaEvaluators: func(list quotav1.ListerForResourceFunc) []quotav1.Evaluator {
 			pods := corev1.SchemeGroupVersion.WithResource("pods")
 			return []quotav1.Evaluator{generic.NewObjectCountEvaluator(pods.GroupResource(), generic.ListResourceUsingListerFunc(list, pods), corev1.ResourcePods)}

@@ -299,6 +299,42 @@ func nodeScenarios() []scenario {
 			},
 		},
 		{
+			name: "load balancers", controllers: "servicelb", takes: time.Minute,
+			objects: func() []kruntime.Object {
+				return []kruntime.Object{loadBalancer("kept", "192.0.2.1"), loadBalancer("gone", "192.0.2.2")}
+			},
+			change: func(t *testing.T, c *controllertest.Cluster) {
+				for _, name := range []string{"a", "b", "c"} {
+					add(t, c.Client.CoreV1().Services("d"), loadBalancer(name))
+				}
+				other := loadBalancer("other")
+				other.Spec.LoadBalancerClass = pointer("example.com/other")
+				add(t, c.Client.CoreV1().Services("d"), other)
+				remove(t, c.Client.CoreV1().Services("d"), "gone")
+			},
+			check: func(t *testing.T, c *controllertest.Cluster, _ *ledger) error {
+				list, err := c.Client.CoreV1().Services("d").List(t.Context(), metav1.ListOptions{})
+				if err != nil {
+					return err
+				}
+				owners := map[string]string{}
+				for _, s := range list.Items {
+					in := s.Status.LoadBalancer.Ingress
+					switch {
+					case s.Name == "other" && len(in) == 0:
+					case len(in) != 1 || owners[in[0].IP] != "":
+						return fmt.Errorf("%s has %v, of %v", s.Name, in, owners)
+					default:
+						owners[in[0].IP] = s.Name
+					}
+				}
+				if len(owners) != 4 || owners["192.0.2.1"] != "kept" {
+					return fmt.Errorf("the addresses are those of %v", owners)
+				}
+				return nil
+			},
+		},
+		{
 			name: "servers join", controllers: "noderole", takes: time.Minute, objects: func() []kruntime.Object { return nodesOf("n1") },
 			change: func(t *testing.T, c *controllertest.Cluster) {
 				for _, name := range []string{"server-1", "server-2", "n2"} {

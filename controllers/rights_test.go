@@ -152,7 +152,9 @@ var unseen = map[string]string{
 
 	"horizontal-pod-autoscaler": "get custom.metrics.k8s.io/*, get external.metrics.k8s.io/*, list custom.metrics.k8s.io/*, list external.metrics.k8s.io/*",
 
-	"barque-api-endpoints":              "delete discovery.k8s.io/endpointslices, update discovery.k8s.io/endpointslices, update endpoints",
+	"barque-api-endpoints": "delete discovery.k8s.io/endpointslices, update discovery.k8s.io/endpointslices, update endpoints",
+	// Its provider, which the tests replace, uses these.
+	"barque-load-balancers":             "list edge.barque.io/addresspools, patch edge.barque.io/addresspools/status, watch edge.barque.io/addresspools",
 	"endpoint-controller":               "delete endpoints, update endpoints",
 	"endpointslice-controller":          "delete discovery.k8s.io/endpointslices, update discovery.k8s.io/endpointslices",
 	"endpointslicemirroring-controller": "delete discovery.k8s.io/endpointslices, update discovery.k8s.io/endpointslices",

@@ -81,9 +81,11 @@ type Config struct {
 	// NodeExternalIPs are the external addresses in the Node object.
 	NodeExternalIPs []netip.Addr
 	ProviderID      string
-	Labels          map[string]string
-	Taints          []v1.Taint // set at the first registration of the node
-	Version         string     // as Kubernetes counts, such as v1.37.2+barque
+	// ExternalCloud leaves it to a cloud's controller to initialize the node: see node.Config.
+	ExternalCloud bool
+	Labels        map[string]string
+	Taints        []v1.Taint // set at the first registration of the node
+	Version       string     // as Kubernetes counts, such as v1.37.2+barque
 
 	Client kubernetes.Interface // as system:node:<NodeName>
 	// Services lists the services for the environment of containers. Both may be nil.
@@ -280,7 +282,8 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	hostIPs := texts(c.NodeIPs)
 	k.node, err = node.New(node.Config{
 		Name: c.NodeName, IPs: hostIPs, ExternalIPs: texts(c.NodeExternalIPs), Hostname: c.Hostname, ProviderID: c.ProviderID, Labels: c.Labels, Taints: taints,
-		Version: c.Version, Port: port, MaxPods: config.MaxPods(set, machine.CPUs), Reserved: eviction.Reserve(reserved, thresholds, node.Capacity(machine, c.RootDir)), RootDir: c.RootDir, Machine: machine,
+		ExternalCloud: c.ExternalCloud,
+		Version:       c.Version, Port: port, MaxPods: config.MaxPods(set, machine.CPUs), Reserved: eviction.Reserve(reserved, thresholds, node.Capacity(machine, c.RootDir)), RootDir: c.RootDir, Machine: machine,
 		Client: c.Client, Runtime: k.runtime, Images: k.runtime, Found: c.Found, Moved: c.Moved, Short: k.short, Down: func() bool { return k.shutdown.Begun() }, InUse: func() ([]v1.UniqueVolumeName, bool) { return k.drivers.InUse() }, Logger: c.Logger,
 	})
 	if err != nil {

@@ -120,7 +120,7 @@ type Network struct {
 
 // The ports of kube-proxy: load balancers of clouds ask the first one, and people at the node both.
 const (
-	healthPort = 10256
+	HealthPort = 10256
 	modePort   = 10249
 )
 
@@ -139,7 +139,7 @@ func healthAddresses(node netip.Addr) (health []string, mode string) {
 		loopback = netip.IPv6Loopback()
 	}
 	for _, address := range []netip.Addr{node, loopback} {
-		health = append(health, netip.AddrPortFrom(address, healthPort).String())
+		health = append(health, netip.AddrPortFrom(address, HealthPort).String())
 	}
 	return health, netip.AddrPortFrom(loopback, modePort).String()
 }

@@ -207,6 +207,12 @@ func workloadControllers() []controller {
 
 func networkControllers() []controller {
 	return []controller{
+		{account: "barque-load-balancers", own: true, rules: []rbacv1.PolicyRule{
+			on("", verbs("update"), "services/status"),
+			on("edge.barque.io", verbs("list", "watch"), "addresspools"),
+			on("edge.barque.io", verbs("patch"), "addresspools/status"),
+			events(),
+		}},
 		// The Service kubernetes is in the namespace default.
 		{account: "barque-api-endpoints", own: true, within: map[string][]rbacv1.PolicyRule{
 			metav1.NamespaceDefault: apiEndpointsRules(),

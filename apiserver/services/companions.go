@@ -33,6 +33,9 @@ func (a *Allocator) Of(ctx context.Context, old, obj runtime.Object) (storage.Co
 			return with, err
 		}
 	}
+	if err := a.ofBalanced(ctx, &with, was, is); err != nil {
+		return with, err
+	}
 	if is == nil {
 		return with, nil
 	}

@@ -16,6 +16,11 @@
 //     range is the API's (default/kubernetes), the tenth that of cluster DNS
 //     (kube-system/kube-dns).
 //
+// The addresses outside of the cluster that Barque's own load balancers give are reserved in the
+// same way, with the write of the status that has them: addresses of pools, which Services may
+// share, and ports of the nodes. A condition in the status marks these (internal/balancers), so
+// statuses of other load balancers are as free as in Kubernetes.
+//
 // The reservations are older than the IPAddress objects. They stay beside them, because users may
 // delete an IPAddress of a Service that lives, and because servers of an older version know only
 // them. Repair, on the leader, makes what those lack, and finds what they have left behind.

@@ -101,13 +101,15 @@ type inventory struct {
 	view     raftstore.View
 	services []*corev1.Service // sorted by key
 	// holders of each reservation, by its key.
-	holders   map[string][]*corev1.Service
+	holders map[string][]*corev1.Service
+	// sharers of each address that load balancers have given.
+	sharers   map[netip.Addr][]*corev1.Service
 	addresses map[netip.Addr]*networkingv1.IPAddress
 	cidrs     []*serviceCIDR
 }
 
 func (a *Allocator) inspect(ctx context.Context, view raftstore.View) (*inventory, error) {
-	seen := &inventory{view: view, holders: map[string][]*corev1.Service{}, addresses: map[netip.Addr]*networkingv1.IPAddress{}}
+	seen := &inventory{view: view, holders: map[string][]*corev1.Service{}, sharers: map[netip.Addr][]*corev1.Service{}, addresses: map[netip.Addr]*networkingv1.IPAddress{}}
 	var err error
 	each(view, a.cfg.Services.Prefix(), func(item raftstore.Item) {
 		s := &corev1.Service{}
@@ -122,6 +124,13 @@ func (a *Allocator) inspect(ctx context.Context, view raftstore.View) (*inventor
 		}
 		for port := range has.ports {
 			seen.holders[portKey(port)] = append(seen.holders[portKey(port)], s)
+		}
+		outside := balancedOf(s)
+		for port := range outside.ports {
+			seen.holders[takenKey(port)] = append(seen.holders[takenKey(port)], s)
+		}
+		for address := range outside.addresses {
+			seen.sharers[address] = append(seen.sharers[address], s)
 		}
 	})
 	each(view, a.cfg.Addresses.Prefix(), func(item raftstore.Item) {
@@ -167,8 +176,11 @@ type notice struct {
 }
 
 func (p *plan) make(ctx context.Context) error {
-	for _, prefix := range []string{addressPrefix, portPrefix} {
+	for _, prefix := range []string{addressPrefix, portPrefix, takenPrefix} {
 		each(p.view, prefix, p.judge)
+	}
+	if err := p.keepBalanced(); err != nil {
+		return err
 	}
 	for _, s := range p.services {
 		has := holdingsOf(s)
@@ -192,12 +204,7 @@ func (p *plan) judge(item raftstore.Item) {
 	if slices.ContainsFunc(holders, func(s *corev1.Service) bool { return owner(s) == string(item.Value) }) {
 		return
 	}
-	seen, again := p.before[item.Key]
-	if !again || seen.revision != item.ModRevision {
-		seen = leak{item.ModRevision, p.now}
-	}
-	if p.now.Sub(seen.since) < leakAge {
-		p.leaks[item.Key] = seen
+	if !p.leaked(item.Key, item.ModRevision) {
 		return
 	}
 	txn := raftstore.Txn{

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,6 +31,7 @@ type server struct {
 	*Allocator
 	backend  storage.Backend
 	services *serviceStorage
+	status   rest.Updater
 	cidrs    rest.StandardStorage
 	ips      rest.StandardStorage
 }
@@ -79,16 +81,22 @@ func newServer(t testing.TB, backend storage.Backend, change ...func(*Config)) *
 	}
 	options.Accompany(corev1.Resource("services"), s.Allocator)
 	s.Attach(declared)
-	build := func(r resource.Resource, name string) rest.Storage {
+	install := func(r resource.Resource) map[string]rest.Storage {
 		installed, err := r.Build(resource.Builder{Scheme: scheme, Options: options})
 		if err != nil {
 			t.Fatal(err)
 		}
-		st := installed[0].Storage[name]
+		return installed[0].Storage
+	}
+	build := func(r resource.Resource, name string) rest.Storage {
+		st := install(r)[name]
 		t.Cleanup(st.Destroy)
 		return st
 	}
-	s.services = build(declared, "services").(*serviceStorage)
+	ofServices := install(declared)
+	s.services = ofServices["services"].(*serviceStorage)
+	s.status = ofServices["services/status"].(rest.Updater)
+	t.Cleanup(s.services.Destroy)
 	s.cidrs = build(resource.Find[networkingv1.ServiceCIDR](resources), "servicecidrs").(rest.StandardStorage)
 	s.ips = build(resource.Find[networkingv1.IPAddress](resources), "ipaddresses").(rest.StandardStorage)
 	return s
@@ -201,7 +209,35 @@ func (s *server) check(ctx context.Context, view raftstore.View) error {
 			return fmt.Errorf("revision %d: the reservation %s of %s is %q", view.Revision(), key, owner(holders[0]), item.Value)
 		}
 	}
-	for _, prefix := range []string{addressPrefix, portPrefix} {
+	for address, sharers := range seen.sharers {
+		item, _ := view.Get(balancedKey(address))
+		r, err := readAddressRecord(item)
+		if err != nil {
+			return fmt.Errorf("revision %d: %w", view.Revision(), err)
+		}
+		if len(r.Owners) != len(sharers) {
+			return fmt.Errorf("revision %d: %s has %d Services, and a reservation for %v", view.Revision(), address, len(sharers), r)
+		}
+		used := map[string]string{}
+		for _, s := range sharers {
+			has := texts(balancedOf(s).addresses[address])
+			if got := r.Owners[owner(s)]; !slices.Equal(got, has) {
+				return fmt.Errorf("revision %d: %s has %v of %s, and %v is reserved", view.Revision(), owner(s), has, address, got)
+			}
+			for _, port := range has {
+				if used[port] != "" || len(sharers) > 1 && r.Share == "" {
+					return fmt.Errorf("revision %d: %s and %s have the port %s of %s", view.Revision(), used[port], owner(s), port, address)
+				}
+				used[port] = owner(s)
+			}
+		}
+	}
+	each(view, balancedPrefix, func(item raftstore.Item) {
+		if a, parseErr := netip.ParseAddr(strings.TrimPrefix(item.Key, balancedPrefix)); parseErr != nil || len(seen.sharers[a]) == 0 {
+			err = fmt.Errorf("revision %d: the reservation %s of %s has leaked", view.Revision(), item.Key, item.Value)
+		}
+	})
+	for _, prefix := range []string{addressPrefix, portPrefix, takenPrefix} {
 		each(view, prefix, func(item raftstore.Item) {
 			if len(seen.holders[item.Key]) == 0 {
 				err = fmt.Errorf("revision %d: the reservation %s of %s has leaked", view.Revision(), item.Key, item.Value)

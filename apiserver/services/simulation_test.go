@@ -136,7 +136,8 @@ func act(ctx context.Context, rng *rand.Rand, s *server, writer int) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	name := fmt.Sprintf("s%d-%d", (writer+rng.IntN(2))%9, rng.IntN(3))
-	types := []corev1.ServiceType{corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeNodePort, corev1.ServiceTypeExternalName}
+	types := []corev1.ServiceType{corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer,
+		corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName}
 	typ := types[rng.IntN(len(types))]
 	change := func(o *corev1.Service) {
 		o.Spec.Type, o.Spec.ExternalName = typ, ""
@@ -148,7 +149,9 @@ func act(ctx context.Context, rng *rand.Rand, s *server, writer int) {
 			o.Spec.Ports[0].NodePort = 30000 + rng.Int32N(12)
 		}
 	}
-	switch rng.IntN(5) {
+	switch rng.IntN(8) {
+	case 5, 6, 7:
+		_, _ = s.balance(ctx, name, func(o *corev1.Service) { randomStatus(rng, o) })
 	case 0, 1:
 		o := service(name, change)
 		if typ != corev1.ServiceTypeExternalName && rng.IntN(3) == 0 {

@@ -78,6 +78,7 @@ func addNodeFlags(c *cobra.Command) *nodeFlags {
 	flags.Uint32Var(&o.Overlay.VNI, "vxlan-vni", overlay.DefaultVNI, "network identifier of VXLAN; give it to all nodes")
 	flags.Uint16Var(&o.Overlay.Port, "vxlan-port", overlay.DefaultPort, "UDP port of VXLAN; give it to all nodes")
 	flags.Uint16Var(&o.WireGuardPort, "wireguard-port", wireguard.DefaultPort, "UDP port at which this node takes packets in WireGuard; the others learn it")
+	flags.StringVar(&o.CloudProvider, "cloud-provider", "", "external: a cloud-controller-manager of yours initializes nodes and serves load balancers; give it to all nodes (default: Barque serves load balancers)")
 	flags.StringVar(&o.Zone, "zone", "", "failure zone that this node is in")
 	flags.StringArrayVar(&f.labels, "node-label", nil, "label of this node, key=value; may be repeated")
 	flags.StringArrayVar(&o.Taints, "node-taint", nil, "taint that this node registers with, key=value:Effect; may be repeated; none is no taint, in place of the profile's")

@@ -21,6 +21,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,6 +40,12 @@ type Runtime interface {
 	Version(ctx context.Context) (*runtimeapi.VersionResponse, error)
 }
 
+// The names that a node and a cloud's controller have in common, of k8s.io/cloud-provider/api.
+const (
+	taintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
+	providedIP         = "alpha.kubernetes.io/provided-node-ip"
+)
+
 // Images lists the runtime's images.
 type Images interface {
 	ListImages(ctx context.Context) ([]*runtimeapi.Image, error)
@@ -54,12 +61,16 @@ type Config struct {
 	ProviderID  string
 	Labels      map[string]string
 	Taints      []v1.Taint // put on the node when it is first registered
-	Version     string     // of the kubelet, as Kubernetes counts
-	Port        int32      // of the node's own server
-	MaxPods     int64
-	Reserved    v1.ResourceList
-	RootDir     string
-	Machine     Machine
+	// ExternalCloud leaves it to a cloud's controller to initialize the node. The node registers
+	// with the taint that this controller takes away, and tells it the address that it has. Once
+	// its Node has addresses, they are the cloud's to change.
+	ExternalCloud bool
+	Version       string // of the kubelet, as Kubernetes counts
+	Port          int32  // of the node's own server
+	MaxPods       int64
+	Reserved      v1.ResourceList
+	RootDir       string
+	Machine       Machine
 
 	Client  kubernetes.Interface
 	Runtime Runtime
@@ -329,6 +340,15 @@ func (r *Reporter) wanted(ctx context.Context) (*v1.Node, error) {
 			DeclaredFeatures: declaredFeatures(),
 		},
 	}
+	if r.ExternalCloud {
+		if len(r.IPs) > 0 {
+			node.Annotations = map[string]string{providedIP: strings.Join(r.IPs, ",")}
+		}
+		if given := r.given(); len(given) > 0 {
+			node.Status.Addresses = given
+			return node, nil
+		}
+	}
 	for _, ip := range r.IPs {
 		node.Status.Addresses = append(node.Status.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip})
 	}
@@ -337,6 +357,16 @@ func (r *Reporter) wanted(ctx context.Context) (*v1.Node, error) {
 	}
 	node.Status.Addresses = append(node.Status.Addresses, v1.NodeAddress{Type: v1.NodeHostName, Address: r.Hostname})
 	return node, nil
+}
+
+// given are the addresses that the Node has.
+func (r *Reporter) given() []v1.NodeAddress {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.observed == nil {
+		return nil
+	}
+	return r.observed.Status.Addresses
 }
 
 func (r *Reporter) inUse() []v1.UniqueVolumeName {
@@ -448,6 +478,9 @@ func (r *Reporter) write(ctx context.Context, wanted *v1.Node, repeat bool) erro
 func (r *Reporter) register(ctx context.Context, wanted *v1.Node) (*v1.Node, error) {
 	node := wanted.DeepCopy()
 	node.Spec.Taints = r.Taints
+	if r.ExternalCloud {
+		node.Spec.Taints = append(slices.Clone(r.Taints), v1.Taint{Key: taintUninitialized, Value: "true", Effect: v1.TaintEffectNoSchedule})
+	}
 	stamp(node.Status.Conditions, nil, r.Now())
 	made, err := r.Client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 	if err == nil {
@@ -480,15 +513,23 @@ func (r *Reporter) Forget() {
 
 // metaPatch is a patch that corrects the machine's labels. Other labels, and taints, stay.
 func metaPatch(current, wanted *v1.Node) map[string]any {
-	differing := map[string]string{}
-	for key, value := range wanted.Labels {
-		if have, ok := current.Labels[key]; !ok || have != value {
-			differing[key] = value
+	metadata := map[string]any{}
+	for field, of := range map[string][2]map[string]string{
+		"labels": {wanted.Labels, current.Labels}, "annotations": {wanted.Annotations, current.Annotations},
+	} {
+		differing := map[string]string{}
+		for key, value := range of[0] {
+			if have, ok := of[1][key]; !ok || have != value {
+				differing[key] = value
+			}
+		}
+		if len(differing) > 0 {
+			metadata[field] = differing
 		}
 	}
 	patch := map[string]any{}
-	if len(differing) > 0 {
-		patch["metadata"] = map[string]any{"labels": differing}
+	if len(metadata) > 0 {
+		patch["metadata"] = metadata
 	}
 	if wanted.Spec.ProviderID != "" && current.Spec.ProviderID == "" {
 		patch["spec"] = map[string]any{"providerID": wanted.Spec.ProviderID}

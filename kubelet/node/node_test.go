@@ -397,3 +397,39 @@ func TestNodeDeclaresItsFeatures(t *testing.T) {
 		}
 	})
 }
+
+// In a cloud a node registers with the taint and the annotation that its controller looks for. The
+// addresses are its own until the controller gives it others, and then stay as they are given.
+func TestNodeOfACloud(t *testing.T) {
+	r, err := New(Config{Name: "n1", Hostname: "n1", IPs: []string{"192.0.2.1", "2001:db8::1"}, ExternalCloud: true, RootDir: t.TempDir(), Version: "v1.37",
+		Taints: []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}}, Client: fake.NewClientset(), Runtime: crifake.New(), Images: crifake.New(), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted, err := r.wanted(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := r.register(t.Context(), wanted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if taints := n.Spec.Taints; len(taints) != 2 || taints[1].Key != "node.cloudprovider.kubernetes.io/uninitialized" || taints[1].Value != "true" || taints[1].Effect != v1.TaintEffectNoSchedule {
+		t.Errorf("taints %v", taints)
+	}
+	if got := n.Annotations["alpha.kubernetes.io/provided-node-ip"]; got != "192.0.2.1,2001:db8::1" {
+		t.Errorf("the annotation is %q", got)
+	}
+	if a := n.Status.Addresses; len(a) != 3 || a[0].Address != "192.0.2.1" {
+		t.Errorf("addresses %v", a)
+	}
+	given := n.DeepCopy()
+	given.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.1"}, {Type: v1.NodeExternalIP, Address: "203.0.113.1"}}
+	r.learn(given)
+	if wanted, err = r.wanted(t.Context()); err != nil || !slices.Equal(wanted.Status.Addresses, given.Status.Addresses) {
+		t.Errorf("addresses %v, %v", wanted.Status.Addresses, err)
+	}
+	if patch := metaPatch(&v1.Node{}, wanted); patch["metadata"].(map[string]any)["annotations"] == nil {
+		t.Errorf("a Node without the annotation does not get it: %v", patch)
+	}
+}

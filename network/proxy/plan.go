@@ -11,6 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/barque/barque/internal/balancers"
 	"github.com/barque/barque/network/nft"
 )
 
@@ -134,7 +135,8 @@ func (p *planner) servicePort(service *corev1.Service, port corev1.ServicePort) 
 	for _, ingress := range service.Status.LoadBalancer.Ingress {
 		addr, ok := p.parse(ingress.IP)
 		// Mode Proxy: the balancer is an address that we must not catch.
-		if ok && ptr.Deref(ingress.IPMode, corev1.LoadBalancerIPModeVIP) == corev1.LoadBalancerIPModeVIP {
+		if ok && ptr.Deref(ingress.IPMode, corev1.LoadBalancerIPModeVIP) == corev1.LoadBalancerIPModeVIP &&
+			balancers.Leads(service, ingress, balancers.Port{Protocol: protocol, Port: port.Port}) {
 			p.claimOther(at(addr, port.Port), w.balancer(service))
 		}
 	}

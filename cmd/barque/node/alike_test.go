@@ -36,6 +36,10 @@ func TestAlikeFlags(t *testing.T) {
 	if got := o.alike(); len(got) != 0 {
 		t.Errorf("defaults: %v", got)
 	}
+	o = &Options{CloudProvider: ExternalCloud}
+	if got := o.alike(); !slices.Equal(got, []configfile.State{{Flag: "--cloud-provider", Hash: ExternalCloud}}) {
+		t.Errorf("%v", got)
+	}
 	o = &Options{Profile: ProfileCIS}
 	if got := o.alike(); !slices.Equal(got, []configfile.State{{Flag: "--profile", Hash: ProfileCIS}}) {
 		t.Errorf("%v", got)

@@ -19,6 +19,9 @@ const shortestSchedule = time.Minute
 
 // Check validates the options of any node.
 func (o *Options) Check() error {
+	if o.CloudProvider != "" && o.CloudProvider != ExternalCloud {
+		return fmt.Errorf("--cloud-provider %q: want %s, or nothing; the controllers of a cloud come from its cloud-controller-manager", o.CloudProvider, ExternalCloud)
+	}
 	if err := checkTaints(o.Taints); err != nil {
 		return fmt.Errorf("--node-taint: %w", err)
 	}

@@ -127,6 +127,10 @@ func (s *server) routines(life nodelifecycle.Liveness) ([]runtime.Routine, error
 	if err != nil {
 		return nil, err
 	}
+	balancers, err := s.loadBalancers(informers)
+	if err != nil {
+		return nil, err
+	}
 	list, err := controllers.New(controllers.Config{
 		Informers:    informers,
 		ClientsOf:    s.clientsOf,
@@ -148,6 +152,7 @@ func (s *server) routines(life nodelifecycle.Liveness) ([]runtime.Routine, error
 		},
 		QuotaIgnored:        quota.Ignored(),
 		DefaultStorageClass: s.options.defaultStorageClass(),
+		LoadBalancers:       balancers,
 	})
 	if err != nil {
 		return nil, err

@@ -71,7 +71,8 @@ func (o *Options) alike() []configfile.State {
 	if o.Profile != "" {
 		states = append(states, configfile.State{Flag: "--profile", Hash: o.Profile})
 	}
-	texts := map[string]string{"--pod-security-default": o.Admission.PodSecurity, "--tls-min-version": o.Serving.TLS.MinVersion}
+	texts := map[string]string{"--pod-security-default": o.Admission.PodSecurity, "--tls-min-version": o.Serving.TLS.MinVersion,
+		"--cloud-provider": o.CloudProvider}
 	lists := map[string][]string{
 		"--enable-admission-plugins": o.Admission.Enable, "--disable-admission-plugins": o.Admission.Disable,
 		"--tls-cipher-suites": o.Serving.TLS.CipherSuites,

@@ -48,12 +48,15 @@ type Options struct {
 	// WireGuardPort is where this node takes packets in WireGuard, if any node asks for that.
 	WireGuardPort uint16
 	// Network is the provider of the pod network: barque, or none for another plugin.
-	Network  string
-	Zone     string
-	Labels   map[string]string
-	Taints   []string
-	LogLevel slog.Level
-	Logs     Logs // the end of the log; nil if it is not kept
+	Network string
+	Zone    string
+	// CloudProvider is ExternalCloud where a cloud-controller-manager of the user looks after nodes
+	// and load balancers, and empty where there is no cloud.
+	CloudProvider string
+	Labels        map[string]string
+	Taints        []string
+	LogLevel      slog.Level
+	Logs          Logs // the end of the log; nil if it is not kept
 	// State is told to systemd; nil without it.
 	State *sdnotify.Notifier
 
@@ -202,6 +205,9 @@ func (s Settings) validate() error {
 	}
 	return nil
 }
+
+// ExternalCloud is the value of --cloud-provider for clusters in a cloud.
+const ExternalCloud = "external"
 
 // DefaultStorageClass is the name of the class for claims without one; noStorageClass asks for no
 // class.

@@ -32,6 +32,7 @@ import (
 	"github.com/barque/barque/apiserver/logins"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/edge/pool"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/scheddelay"
 	"github.com/barque/barque/internal/version"
@@ -424,6 +425,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		ProxyClient:     apiserver.CertificateFiles(s.ids.ProxyFiles()),
 		ServiceAccounts: apiserver.ServiceAccounts{Issuer: s.settings.accountIssuer(), Keys: s.accountKeys, MaxLifetime: o.Tokens.MaxExpiration, NoExtension: !o.Tokens.Extend},
 		ServiceCIDR:     s.settings.ServiceCIDRs.Primary(), SecondaryServiceCIDR: s.settings.ServiceCIDRs.Secondary(),
+		Definitions:       [][]byte{pool.Definition},
 		TolerationSeconds: o.Times.tolerations(),
 		Admission:         o.Admission,
 		AnonymousPaths:    o.AnonymousPaths,

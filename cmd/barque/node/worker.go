@@ -192,7 +192,8 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, ends exit
 	services := factory.Core().V1().Services()
 	return kubelet.New(kubelet.Config{
 		NodeName: o.Name, NodeIPs: o.addresses.Internal, NodeExternalIPs: o.addresses.External, Labels: w.labels, Taints: taints, Version: version.String(),
-		Client: client, Services: services.Lister(), ServicesSynced: services.Informer().HasSynced,
+		ExternalCloud: o.CloudProvider == ExternalCloud,
+		Client:        client, Services: services.Lister(), ServicesSynced: services.Informer().HasSynced,
 		Pods:          own.Core().V1().Pods().Informer(),
 		ServerAddress: o.at(o.KubeletPort).String(), ServerTLS: w.tls, ServerLimits: o.Serving.limits(), Revoked: w.revoked, RevokedChanged: w.changed,
 		RuntimeEndpoint: endpoint, ImportImages: importImages, Exits: ends,

@@ -1,0 +1,72 @@
+package apiserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+)
+
+// definitionEdition is the annotation of the cluster's own CustomResourceDefinitions with the number
+// of their edition. Servers of several versions agree by it on the newest. A user who takes
+// it away keeps the definition as it is.
+const definitionEdition = "barque.io/definition-edition"
+
+// ensureDefinitions makes the cluster's own CustomResourceDefinitions, and replaces those of an
+// earlier edition.
+func ensureDefinitions(ctx context.Context, client rest.Interface, texts [][]byte) error {
+	var errs []error
+	for _, text := range texts {
+		var want apiextensionsv1.CustomResourceDefinition
+		if err := yaml.UnmarshalStrict(text, &want); err != nil {
+			errs = append(errs, fmt.Errorf("a CustomResourceDefinition of the cluster: %w", err))
+			continue
+		}
+		if err := ensureDefinition(ctx, client, &want); err != nil {
+			errs = append(errs, fmt.Errorf("CustomResourceDefinition %s: %w", want.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func ensureDefinition(ctx context.Context, client rest.Interface, want *apiextensionsv1.CustomResourceDefinition) error {
+	const path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	var have apiextensionsv1.CustomResourceDefinition
+	raw, err := client.Get().AbsPath(path, want.Name).SetHeader("Accept", "application/json").DoRaw(ctx)
+	if err == nil {
+		err = json.Unmarshal(raw, &have)
+	}
+	request := client.Post().AbsPath(path)
+	switch {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return err
+	case !earlier(have.Annotations[definitionEdition], want.Annotations[definitionEdition]):
+		return nil
+	default:
+		want.ResourceVersion = have.ResourceVersion
+		request = client.Put().AbsPath(path, want.Name)
+	}
+	body, err := json.Marshal(want)
+	if err != nil {
+		return err
+	}
+	err = request.SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
+	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) {
+		return nil // another server, or a user, was faster: the next look decides
+	}
+	return err
+}
+
+// earlier reports whether an edition is older than another one. One without a number is a user's.
+func earlier(have, want string) bool {
+	h, err := strconv.Atoi(have)
+	w, wantErr := strconv.Atoi(want)
+	return err == nil && wantErr == nil && h < w
+}
