@@ -83,7 +83,7 @@ func open(l link, ipv6 bool) (_ *socket, err error) {
 
 func bigEndian(v uint16) uint16 { return v<<8 | v>>8 }
 
-// read reads the next frame that another machine has sent.
+// read reads the next frame that another machine has sent. The error is os.ErrClosed after close.
 func (s *socket) read(buffer []byte) (n int, err error) {
 	for {
 		var from unix.Sockaddr
@@ -92,8 +92,11 @@ func (s *socket) read(buffer []byte) (n int, err error) {
 			n, from, failed = unix.Recvfrom(int(fd), buffer, 0)
 			return failed != unix.EAGAIN && failed != unix.EINTR
 		})
-		if err = errors.Join(err, failed); err != nil {
-			return 0, err
+		if err != nil { // Go's poller has no other error than that the file is closed
+			return 0, os.ErrClosed
+		}
+		if failed != nil {
+			return 0, failed
 		}
 		if l, ok := from.(*unix.SockaddrLinklayer); ok && l.Pkttype != unix.PACKET_OUTGOING {
 			return n, nil
