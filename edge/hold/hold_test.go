@@ -339,7 +339,58 @@ func TestALonelyHolderStops(t *testing.T) {
 	})
 }
 
-// TestARestartedLeaderForgets: what a leader of an earlier term has granted is nobody's in a new
+// TestClocksOfDifferentRates: the holder's clock is slow and the leader's fast, as far apart as Margin
+// covers, and the holder is cut off.
+func TestClocksOfDifferentRates(t *testing.T) {
+	for round := range uint64(4) {
+		simulate(t, round, func(w *world) {
+			settle(t, w)
+			m, addr := victim(w)
+			if m == nil {
+				return
+			}
+			rate := map[bool]float64{false: 1.09, true: 0.91}
+			began, offset := time.Now(), map[*machine]Instant{}
+			for _, o := range w.machines {
+				offset[o] = o.clock()
+			}
+			for _, o := range w.machines {
+				o.ticks.Lock()
+				o.tick = func() Instant { return offset[o] + Instant(float64(time.Since(began))*rate[o == m]) }
+				o.ticks.Unlock()
+			}
+			time.Sleep(5 * time.Second) // grants are counted by these clocks from now on
+			w.change(func() {
+				for _, o := range w.machines {
+					if o != m {
+						w.cut[[2]string{m.name, o.name}], w.cut[[2]string{o.name, m.name}] = true, true
+					}
+				}
+			})
+			if took, ok := until(movedFrom(w, m, addr)); !ok || took > 3*time.Second {
+				t.Errorf("seed %d: after %s: %v", round, took, ok)
+			}
+		})
+	}
+}
+
+// TestAProofOfDeathIsNotOfTheNextProcess: a node that has restarted while the question was on its way
+// keeps what it was granted since.
+func TestAProofOfDeathIsNotOfTheNextProcess(t *testing.T) {
+	l := newLedger(0)
+	l.demand([]Demand{{Addr: first, Eligible: []string{"a"}, Possible: []string{"a"}}}, false)
+	l.open(1, "a")
+	l.hear(5, 1, nil)
+	l.grant(5, 1)
+	if l.gone("a", 4); len(l.grants) != 1 {
+		t.Error("a question from before the grant ends it")
+	}
+	if l.gone("a", 6); len(l.grants) != 0 {
+		t.Error("a dead node keeps its grant")
+	}
+}
+
+// TestALedgerOfANewTerm: what a leader of an earlier term has granted is nobody's in a new
 // term before it was reported, or the time is over.
 func TestALedgerOfANewTerm(t *testing.T) {
 	l := newLedger(0)

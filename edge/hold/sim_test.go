@@ -18,6 +18,8 @@ type machine struct {
 	name   string
 	server bool
 	clock  func() Instant // goes on in pauses
+	ticks  sync.RWMutex
+	tick   func() Instant // what clock reads; guarded by ticks
 
 	// Guarded by world.mu.
 	alive  bool
@@ -61,9 +63,15 @@ func newWorld(seed uint64, servers, agents int) *world {
 		}
 		// The rates differ by up to 16 %.
 		rate, offset, began := 0.92+0.16*w.rand.Float64(), Instant(w.rand.Int64N(1<<50)), time.Now()
-		w.machines = append(w.machines, &machine{name: name, server: i < servers, clock: func() Instant {
+		m := &machine{name: name, server: i < servers, tick: func() Instant {
 			return offset + Instant(float64(time.Since(began))*rate)
-		}})
+		}}
+		m.clock = func() Instant {
+			m.ticks.RLock()
+			defer m.ticks.RUnlock()
+			return m.tick()
+		}
+		w.machines = append(w.machines, m)
 	}
 	return w
 }
