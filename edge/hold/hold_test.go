@@ -374,6 +374,53 @@ func TestClocksOfDifferentRates(t *testing.T) {
 	}
 }
 
+// lateLink answers each request late.
+type lateLink struct {
+	answers chan Message
+	late    time.Duration
+}
+
+func (l *lateLink) Send(m Message) error {
+	if m.Kind == Request {
+		time.AfterFunc(l.late, func() { l.answers <- Message{Kind: Answer, Granted: []netip.Addr{first}, For: Duration} })
+	}
+	return nil
+}
+
+func (l *lateLink) Receive() (Message, error) { return <-l.answers, nil }
+func (l *lateLink) Close() error              { return nil }
+
+// TestAHoldIsCountedFromBeforeTheRequest: however late the answer comes, the hold ends Duration after
+// the request was sent.
+func TestAHoldIsCountedFromBeforeTheRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		clock := func() Instant { return Instant(time.Since(began)) }
+		h := NewHolder(clock)
+		link := &lateLink{answers: make(chan Message, 10), late: Duration * 3 / 4}
+		link.answers <- Message{Kind: Hello, Term: 1, Session: 1}
+		n := NewNode(NodeConfig{Holder: h, Clock: clock, Dial: func(context.Context) (Link, <-chan struct{}, error) { return link, nil, nil }})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- n.Run(ctx) }()
+		time.Sleep(Duration*3/4 + time.Millisecond)
+		if !h.Holds(first) {
+			t.Error("the answer is not taken")
+		}
+		time.Sleep(Duration / 4)
+		if h.Holds(first) {
+			t.Error("the hold lasts longer than Duration after the request")
+		}
+		stop()
+		if err := <-ended; err != nil || h.Holds(first) {
+			t.Error(err, "and held after the end:", h.Holds(first))
+		}
+		for range 2 { // the reader of the session takes what comes yet
+			link.answers <- Message{}
+		}
+	})
+}
+
 // TestAProofOfDeathIsNotOfTheNextProcess: a node that has restarted while the question was on its way
 // keeps what it was granted since.
 func TestAProofOfDeathIsNotOfTheNextProcess(t *testing.T) {
