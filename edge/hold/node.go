@@ -17,14 +17,18 @@ type NodeConfig struct {
 	// that is not known here.
 	Dial func(ctx context.Context) (link Link, over <-chan struct{}, err error)
 	// Clock is Boot, unless in tests. It is that of the Holder.
-	Clock  func() Instant
+	Clock func() Instant
+	// Pause lies between two attempts to get a session; each is a tenth longer than the one before, up
+	// to a second. Default: 50 ms.
+	Pause  time.Duration
 	Logger *slog.Logger
 }
 
 // Node asks the leaders for addresses. Make it with NewNode and run it once.
 type Node struct {
 	config NodeConfig
-	term   uint64 // the highest that this node has met
+	term   uint64        // the highest that this node has met
+	pause  time.Duration // before the next attempt
 }
 
 // NewNode returns a Node that holds nothing yet.
@@ -32,12 +36,16 @@ func NewNode(c NodeConfig) *Node {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Node{config: c}
+	if c.Pause == 0 {
+		c.Pause = dialPause
+	}
+	return &Node{config: c, pause: c.Pause}
 }
 
 const (
-	// dialPause lies between two attempts to get a session. An election takes some of them.
-	dialPause = 50 * time.Millisecond
+	// dialPause is the default of NodeConfig.Pause, and longestPause the longest one. A leader of an
+	// earlier version gives no session at all.
+	dialPause, longestPause = 50 * time.Millisecond, time.Second
 	// helloPatience bounds the wait for the first message of a session.
 	helloPatience = Duration / 2
 	// farewellPatience bounds the wait for a leader that is told that this node stops.
@@ -58,9 +66,10 @@ func (n *Node) Run(ctx context.Context) error {
 			said = text
 		}
 		select {
-		case <-time.After(dialPause):
+		case <-time.After(n.pause):
 		case <-ctx.Done():
 		}
+		n.pause = min(n.pause+n.pause/10, longestPause)
 	}
 	return nil
 }
@@ -106,7 +115,7 @@ func (n *Node) session(ctx context.Context) error {
 	case hello.Term < n.term:
 		return fmt.Errorf("%w: %d, and this node has met %d", errOldTerm, hello.Term, n.term)
 	}
-	n.term, s.hello = hello.Term, hello
+	n.term, n.pause, s.hello = hello.Term, n.config.Pause, hello
 	err = s.renew(ctx)
 	if ctx.Err() != nil {
 		n.config.Holder.Drop()

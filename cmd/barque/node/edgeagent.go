@@ -20,7 +20,7 @@ import (
 func (a *agent) startEdge(ctx context.Context) error {
 	logger := a.logger.With("part", "addresses")
 	holder := hold.NewHolder(hold.Boot)
-	node := hold.NewNode(hold.NodeConfig{Holder: holder, Dial: a.dialGrants, Clock: hold.Boot, Logger: logger})
+	node := hold.NewNode(hold.NodeConfig{Holder: holder, Dial: a.dialGrants, Clock: hold.Boot, Pause: agentPause, Logger: logger})
 	announcer := announce.New(announce.Config{Holder: holder, Own: a.options.addresses.All(), Logger: logger})
 	for _, c := range announcer.Collectors() {
 		if err := legacyregistry.Registerer().Register(c); err != nil {
@@ -31,6 +31,10 @@ func (a *agent) startEdge(ctx context.Context) error {
 		return lifecycle.All(ctx, node.Run, announcer.Run)
 	}})
 }
+
+// agentPause lies between an agent's attempts to find the leader. Each costs a handshake with each
+// server, and all agents look for a new leader at the same time.
+const agentPause = 200 * time.Millisecond
 
 // dialGrants asks all servers for a session. The leader gives one.
 func (a *agent) dialGrants(ctx context.Context) (hold.Link, <-chan struct{}, error) {
@@ -116,7 +120,7 @@ type waryLink struct {
 
 // Send implements hold.Link.
 func (w *waryLink) Send(m hold.Message) error {
-	put(w.sent)
+	poke(w.sent)
 	return w.Link.Send(m)
 }
 
@@ -124,7 +128,7 @@ func (w *waryLink) Send(m hold.Message) error {
 func (w *waryLink) Receive() (hold.Message, error) {
 	m, err := w.Link.Receive()
 	if err == nil {
-		put(w.heard)
+		poke(w.heard)
 	}
 	return m, err
 }
@@ -135,7 +139,7 @@ func (w *waryLink) Close() error {
 	return w.Link.Close()
 }
 
-func put(c chan struct{}) {
+func poke(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
