@@ -36,6 +36,8 @@ type Report struct {
 	Exchange func() exchange.Status
 	DataKeys func(ctx context.Context) datakeys.Progress
 	Lost     func() []clusterstatus.LostVolume
+	// Addresses returns those for which nodes answer; nil while this server does not lead.
+	Addresses func() []clusterstatus.AnsweredAddress
 	// AuditLosses returns the sinks of the audit log that have lost events.
 	AuditLosses func() []clusterstatus.AuditLoss
 	// Files returns the configuration files that must be the same on all servers.
@@ -91,6 +93,9 @@ func (r *Report) JSON(ctx context.Context) []byte {
 	}
 	if r.Lost != nil {
 		s.Lost = r.Lost()
+	}
+	if r.Addresses != nil {
+		s.Addresses = r.Addresses()
 	}
 	if r.AuditLosses != nil {
 		s.AuditLosses = r.AuditLosses()

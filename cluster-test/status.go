@@ -27,6 +27,8 @@ type Status struct {
 	LeaderReason string    `json:"leaderReason"`
 	Warnings     []Warning `json:"warnings"`
 	Members      []Member  `json:"members"`
+	// Addresses are those for which a node answers that are no machine's own.
+	Addresses []struct{ Address, Service, Node string } `json:"addresses"`
 }
 
 // Warning is something that needs a person.

@@ -185,6 +185,9 @@ func (a *assembly) leader() {
 	a.unready()
 	a.agentProfiles()
 	a.status.Lost = a.lost[a.status.Leader]
+	if r := a.objects[a.status.Leader]; r != nil {
+		a.status.Addresses = r.Addresses
+	}
 	names := a.names()
 	for _, h := range a.lead.Health {
 		m := a.members[names[h.ID]]

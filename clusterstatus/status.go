@@ -61,6 +61,8 @@ type ClusterStatus struct {
 	Failing []FailingCall `json:"failing,omitempty"`
 	// Lost are the local volumes whose directory is gone.
 	Lost []LostVolume `json:"lostVolumes,omitempty"`
+	// Addresses are those for which the leader chooses the node that answers.
+	Addresses []AnsweredAddress `json:"addresses,omitempty"`
 }
 
 // ServerNames are the names of the cluster's servers.
@@ -312,8 +314,16 @@ type ServerReport struct {
 	CA           *exchange.Status    `json:"ca,omitempty"`
 	DataKeys     *datakeys.Progress  `json:"dataKeys,omitempty"`
 	Lost         []LostVolume        `json:"lostVolumes,omitempty"`
+	Addresses    []AnsweredAddress   `json:"addresses,omitempty"` // of the leader
 	AuditLosses  []AuditLoss         `json:"auditLosses,omitempty"`
 	Files        []ConfigFile        `json:"files"` // empty is none; absent in a report of an earlier version
+}
+
+// AnsweredAddress is an address that is no machine's own, and the node that answers for it.
+type AnsweredAddress struct {
+	Address string `json:"address"`
+	Service string `json:"service,omitempty"` // namespace/name; empty for the API's own address
+	Node    string `json:"node,omitempty"`    // empty: none does
 }
 
 // AuditLoss is a sink of a server's audit log that has lost events since the server was started.

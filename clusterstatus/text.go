@@ -24,6 +24,9 @@ func WriteStatus(w io.Writer, on terminal.Screen, s *ClusterStatus) error {
 	line("servers", quorumText(&s.Quorum), terminal.Plain)
 	line("store", storeText(s), terminal.Plain)
 	line("backup", backupText(s), terminal.Plain)
+	for _, text := range addressTexts(s.Addresses) {
+		line("addresses", text, terminal.Plain)
+	}
 	if s.ExchangeUnderWay() {
 		line("keys", fmt.Sprintf("%s is being exchanged, for %s: %s", ExchangeOf(s.CA), ageText(s.Time.Sub(s.CA.Since)), ExchangeText(s.CA)), terminal.Odd)
 		line("", "→ "+ExchangeWays(s.CA), terminal.Plain)
@@ -39,6 +42,30 @@ func WriteStatus(w io.Writer, on terminal.Screen, s *ClusterStatus) error {
 		return err
 	}
 	return writeWays(w, on, s)
+}
+
+// addressTexts describes the addresses that nodes answer for: each of the API, and the number of
+// those of Services.
+func addressTexts(all []AnsweredAddress) (out []string) {
+	services, nodes := 0, map[string]bool{}
+	for _, a := range all {
+		node := a.Node
+		if node == "" {
+			node = "no node"
+		}
+		if a.Service == "" {
+			out = append(out, fmt.Sprintf("%s of the API: %s answers", a.Address, node))
+			continue
+		}
+		services++
+		if a.Node != "" {
+			nodes[a.Node] = true
+		}
+	}
+	if services > 0 {
+		out = append(out, fmt.Sprintf("%s of Services, on %s", terminal.Plural(services, "address", "addresses"), terminal.Plural(len(nodes), "node", "nodes")))
+	}
+	return out
 }
 
 // Line is the status in one line.

@@ -1,6 +1,7 @@
 package clusterstatus
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,5 +34,19 @@ func TestFormerServersInTheTable(t *testing.T) {
 	}
 	if got, want := strings.Join(rows[1:], "; "), "s1 server leader -; s2 server no member; s3 server no member"; got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestAddressesInTheText(t *testing.T) {
+	got := addressTexts([]AnsweredAddress{
+		{Address: "192.0.2.10", Node: "s1"}, {Address: "fd00::10"},
+		{Address: "192.0.2.20", Service: "default/web", Node: "a1"}, {Address: "192.0.2.21", Service: "default/db"},
+	})
+	want := []string{"192.0.2.10 of the API: s1 answers", "fd00::10 of the API: no node answers", "2 addresses of Services, on 1 node"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := addressTexts(nil); got != nil {
+		t.Errorf("without addresses: %q", got)
 	}
 }

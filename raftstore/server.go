@@ -307,6 +307,14 @@ func (s *Server) PeerStatus(ctx context.Context) []PeerStatus { return s.node.Pe
 // answer.
 func (s *Server) PeerDetails(ctx context.Context) []PeerStatus { return s.node.PeerDetails(ctx) }
 
+// ConfirmTerm returns nil if this server led the term, which AwaitLeadership has returned, at a moment
+// after the call. A quorum proves it: at that moment no later leader had been elected. It costs one
+// exchange, which calls at the same time share, and nothing is written. It fails with ErrUnavailable
+// or ErrClosed.
+func (s *Server) ConfirmTerm(ctx context.Context, term uint64) error {
+	return s.node.ConfirmTerm(ctx, term)
+}
+
 // Silent returns the members that do not answer the heartbeats of this server, and a channel that
 // is closed when that changes. It is known within Timeouts.Heartbeat. A new leader knows a dead
 // former leader as silent at once, if its address refuses connections. It returns none while this

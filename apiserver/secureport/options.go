@@ -21,6 +21,9 @@ type Options struct {
 	MinRequestTimeout int
 	// SANs are further names and addresses in the certificate of the API.
 	SANs []string
+	// Addresses are those at which the leader answers, besides each server's own. They are in the
+	// certificate, too.
+	Addresses []string
 	// ShutdownDelay is how long a server that stops goes on to serve while it is not ready.
 	ShutdownDelay time.Duration
 	Profiling     bool // serve /debug/pprof
@@ -55,6 +58,7 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.Profiling, "profiling", o.Profiling, "serve profiles of the server, with its controllers and scheduler, at /debug/pprof to clients with the right for that path")
 	f.BoolVar(&o.Anonymous, "anonymous-auth", o.Anonymous, "let requests without credentials be those of system:anonymous; false refuses them, but for "+strings.Join(OpenPaths, ", "))
 	f.StringSliceVar(&o.SANs, "tls-san", nil, "further name or address by which clients call the API, such as a load balancer's, for its certificate; give it to all servers")
+	f.StringSliceVar(&o.Addresses, "api-address", nil, "free address of the servers' network at which the leader answers for the API, one or one of each family; give it to all servers")
 }
 
 // Check returns the faults of the options.

@@ -45,7 +45,7 @@ var mayNotBeEmpty = []string{"file", "serial", "anonymous-paths", "pod-security-
 	"scheduler-config-file", "controllers", "default-storage-class", "local-volumes-dir", "kubelet-root-dir", "kubelet-config", "kubelet-config-dir",
 	"pod-manifest-path", "pod-logs-dir", "allowed-unsafe-sysctls", "eviction-hard", "eviction-soft", "eviction-soft-grace-period", "eviction-minimum-reclaim",
 
-	"tls-min-version", "tls-cipher-suites", "tls-san", "max-unauthenticated-connections-exempt",
+	"tls-min-version", "tls-cipher-suites", "tls-san", "api-address", "max-unauthenticated-connections-exempt",
 	"authentication-config", "oidc-issuer-url", "oidc-client-id", "oidc-ca-file", "oidc-username-claim", "oidc-username-prefix", "oidc-groups-claim", "oidc-groups-prefix",
 	"oidc-signing-algs", "authentication-token-webhook-config-file", "authentication-token-webhook-version", "token-auth-file", "basic-auth-file",
 	"requestheader-client-ca-file", "requestheader-allowed-names", "requestheader-username-headers", "requestheader-uid-headers", "requestheader-group-headers",

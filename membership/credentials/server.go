@@ -28,16 +28,18 @@ import (
 
 // ServerConfig configures a server's certificates.
 type ServerConfig struct {
-	Name      string
-	Address   netip.Addr
-	APIPort   uint16
-	DataDir   string
-	Names     []string // by which clients call the API server
-	ProxyName string   // of the API server, as a client of extension API servers
-	Lifetime  time.Duration
-	Revision  func() uint64 // of the store; nil dates nothing
-	Record    Record
-	Logger    *slog.Logger
+	Name    string
+	Address netip.Addr
+	APIPort uint16
+	// APIAddress is the API's own, at which the leader answers; the zero Addr without one.
+	APIAddress netip.Addr
+	DataDir    string
+	Names      []string // by which clients call the API server
+	ProxyName  string   // of the API server, as a client of extension API servers
+	Lifetime   time.Duration
+	Revision   func() uint64 // of the store; nil dates nothing
+	Record     Record
+	Logger     *slog.Logger
 }
 
 // Files are the paths of a certificate and its key; empty without one.

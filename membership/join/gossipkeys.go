@@ -111,6 +111,19 @@ func (h *Handler) belongs(name, role string) error {
 	return nil
 }
 
+// Agent returns the name of the agent that makes a request, by its certificate. It is for handlers
+// beside this one that agents call.
+func (h *Handler) Agent(r *http.Request) (name string, err error) {
+	name, role, err := h.node(r)
+	switch {
+	case err != nil:
+		return "", err
+	case role != token.Agent:
+		return "", refuse(http.StatusForbidden, "%q is no agent", name)
+	}
+	return name, errors.Join(h.belongs(name, role), h.hasOwnKey(r.Context(), name, r.TLS.PeerCertificates[0]))
+}
+
 // node returns the name and role in the request's client certificate.
 func (h *Handler) node(r *http.Request) (name, role string, err error) {
 	role, organization := token.Server, ServersOrganization

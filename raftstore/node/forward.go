@@ -120,6 +120,11 @@ func (n *Node) handlePropose(ctx context.Context, payload []byte) (byte, []byte)
 // ReadRevision returns a revision that reflects everything acknowledged before the call.
 func (n *Node) ReadRevision(ctx context.Context) (uint64, error) { return n.reads.Revision(ctx) }
 
+// ConfirmTerm returns nil if this server led the term at a moment after the call, as a quorum proves.
+func (n *Node) ConfirmTerm(ctx context.Context, term uint64) error {
+	return n.reads.ConfirmTerm(ctx, term)
+}
+
 // Silent returns the members that do not answer this server's heartbeats, and a channel that is
 // closed when that changes. It returns none while this server does not lead.
 func (n *Node) Silent() ([]election.SilentMember, <-chan struct{}) { return n.election.Silent() }

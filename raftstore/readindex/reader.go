@@ -58,12 +58,13 @@ type Reader struct {
 	server  Server
 	rounds  *rounds
 	quorum  *quorum
+	started chan struct{} // closed by Run
 	stopped <-chan struct{}
 }
 
 // New returns a Reader, which answers while Run runs, and not after stopped was closed.
 func New(opts Options, machine *fsm.FSM, consensus Raft, peers Peers, server Server, stopped <-chan struct{}) *Reader {
-	r := &Reader{opts: opts, fsm: machine, raft: consensus, peers: peers, server: server, stopped: stopped}
+	r := &Reader{opts: opts, fsm: machine, raft: consensus, peers: peers, server: server, started: make(chan struct{}), stopped: stopped}
 	r.rounds = newRounds(opts.CallTimeout, opts.Stats, r.round)
 	r.quorum = &quorum{members: peers.Dialed, waiting: make(map[string][]*acks)}
 	return r
@@ -73,6 +74,7 @@ func New(opts Options, machine *fsm.FSM, consensus Raft, peers Peers, server Ser
 // pending requests.
 func (r *Reader) Run(ctx context.Context) {
 	r.quorum.termOf = func(addr string) (uint64, error) { return r.termOf(ctx, addr) }
+	close(r.started)
 	r.rounds.run(ctx)
 	r.quorum.running.Wait()
 }
@@ -152,6 +154,36 @@ func (r *Reader) confirm(ctx context.Context) (uint64, error) {
 		return 0, fmt.Errorf("%w: %w", kv.ErrUnavailable, err)
 	}
 	return r.fsm.State().Revision(), nil
+}
+
+// ConfirmTerm returns nil if a quorum was in no later term after the call, so that this server still
+// led the term then. It changes nothing, and waits for nothing to be applied.
+func (r *Reader) ConfirmTerm(ctx context.Context, term uint64) error {
+	if !r.ready() {
+		return kv.ErrClosed
+	}
+	if term == 0 || r.server.Term() != term || r.server.MayServe() != nil {
+		return group.ErrNoLeader
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, r.opts.CallTimeout, errSlowRound)
+	defer cancel()
+	if err := r.quorum.take(limited, term); err != nil {
+		return err
+	}
+	if r.raft.CurrentTerm() != term {
+		return group.ErrNoLeader
+	}
+	return nil
+}
+
+// ready reports whether Run runs.
+func (r *Reader) ready() bool {
+	select {
+	case <-r.started:
+		return !r.closed()
+	default:
+		return false
+	}
 }
 
 // Ack identifies a server that asks the leader for a read revision, with its term at the time of

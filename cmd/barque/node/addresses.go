@@ -171,6 +171,9 @@ func (o *Options) settleAddresses(s Settings) error {
 	if err := o.fitAddresses(s); err != nil {
 		return err
 	}
+	if err := o.checkAPIAddresses(s); err != nil {
+		return err
+	}
 	return o.settleKubelet()
 }
 

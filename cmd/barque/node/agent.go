@@ -60,7 +60,7 @@ func RunAgent(ctx context.Context, o Options, logger *slog.Logger) (err error) {
 	klogs.Bridge(logger)
 	a := &agent{options: &o, logger: logger, stack: lifecycle.New(logger)}
 	defer func() { err = errors.Join(err, a.stack.Stop()) }()
-	for _, step := range []func(context.Context) error{a.enlist, a.startFollowing, a.startGossip, a.startBalancer, a.startRemembering, a.startMeter, a.startNode} {
+	for _, step := range []func(context.Context) error{a.enlist, a.startFollowing, a.startGossip, a.startBalancer, a.startRemembering, a.startEdge, a.startMeter, a.startNode} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
 		}

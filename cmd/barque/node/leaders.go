@@ -175,7 +175,7 @@ func (s *server) routines(life nodelifecycle.Liveness) ([]runtime.Routine, error
 	ensure := runtime.Routine{Name: "apiserver", Run: func(ctx context.Context, client kubernetes.Interface) error {
 		return s.api.LeaderRoutine(storage.WithLeaderTerm(ctx, runtime.TermFrom(ctx)), client)
 	}}
-	return slices.Concat([]runtime.Routine{ensure, {Name: "join tokens", Run: s.joinUpkeep}, {Name: "revocations", Run: s.revocationUpkeep}}, list, []runtime.Routine{schedule}), nil
+	return slices.Concat([]runtime.Routine{ensure, {Name: "join tokens", Run: s.joinUpkeep}, {Name: "revocations", Run: s.revocationUpkeep}, s.balancedRoutine()}, list, []runtime.Routine{schedule}), nil
 }
 
 // serves tells whether this server's API has a resource.

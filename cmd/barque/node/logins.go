@@ -79,7 +79,7 @@ func (o *Options) alike() []configfile.State {
 	}
 	if port := o.Serving.API; port != nil {
 		texts["--profiling"], texts["--anonymous-auth"] = strconv.FormatBool(port.Profiling), strconv.FormatBool(port.Anonymous)
-		lists["--tls-san"] = port.SANs
+		lists["--tls-san"], lists["--api-address"] = port.SANs, port.Addresses
 	}
 	for flag, names := range lists {
 		texts[flag] = strings.Join(slices.Sorted(slices.Values(names)), ",")

@@ -54,6 +54,7 @@ func (s *server) handlers() map[string]http.Handler {
 func (s *server) says() *adminapi.Report {
 	r := &adminapi.Report{Self: s.options.Name, DataDir: s.options.DataDir, Started: s.started, Pool: s.met.Load(),
 		Certificates: s.ownCertificates, Trust: s.ids.Trust, Backups: s.backups, Logger: s.logger}
+	r.Addresses = s.answered
 	if s.membersWithNodes.Load() != nil { // set after everything that these functions read
 		r.Former, r.Apart, r.Exchange, r.Lost = s.leavers().Former, s.apartAgents, s.exchange.Status, s.lostVolumes
 		r.Profiles = s.otherProfiles
@@ -130,7 +131,7 @@ func apiNames(o *Options, s Settings) []string {
 
 // certificates returns the configuration of a server's certificates.
 func (o *Options) certificates(s Settings, r *enroll.Record, revision func() uint64, logger *slog.Logger) credentials.ServerConfig {
-	return credentials.ServerConfig{Name: o.Name, Address: o.addr(), APIPort: o.APIPort, DataDir: o.DataDir, Names: apiNames(o, s), ProxyName: apiserver.ProxyClientName,
+	return credentials.ServerConfig{Name: o.Name, Address: o.addr(), APIPort: o.APIPort, APIAddress: o.apiAddress(), DataDir: o.DataDir, Names: apiNames(o, s), ProxyName: apiserver.ProxyClientName,
 		Lifetime: o.CertificateLifetime, Revision: revision, Record: r, Logger: logger}
 }
 

@@ -150,6 +150,8 @@ type Options struct {
 
 	detected  bool               // nobody gave NodeIPs
 	addresses nodeaddr.Addresses // complete makes them out of NodeIPs and NodeExternalIPs
+	// apiAddresses are those of --api-address, after complete.
+	apiAddresses []netip.Addr
 
 	// wrapLeaderClient wraps the transport of the leader's work of a term. It is nil in production.
 	// Tests use it to stop a server between a controller's decision and its write.
@@ -240,6 +242,9 @@ func (o *Options) complete() error {
 		return enroll.WrongOption("node name %q: %s; give another one with --name", o.Name, strings.Join(bad, "; "))
 	}
 	if err := o.completeAddresses(); err != nil {
+		return err
+	}
+	if err := o.completeAPIAddresses(); err != nil {
 		return err
 	}
 	var err error

@@ -32,6 +32,7 @@ import (
 	"github.com/barque/barque/apiserver/logins"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/edge/hold"
 	"github.com/barque/barque/edge/pool"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/scheddelay"
@@ -104,6 +105,13 @@ type server struct {
 	packets                        atomic.Pointer[network.Network] // nil without a node
 	strays                         enroll.Strays
 	drain                          drain.Drain
+	// holder is what this node answers for, and grants what this server has granted while it leads.
+	holder *hold.Holder
+	grants *hold.Leader
+	// balanced are the addresses of Services.
+	balanced balanced
+	// edgeLife ends when this server stops to grant.
+	edgeLife context.Context
 	// dumpScheduler writes the scheduler's state to the log.
 	dumpScheduler func()
 }
@@ -140,7 +148,7 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 		}
 		err = errors.Join(err, s.stack.Stop())
 	}()
-	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.startProviders, s.loadDataKeys, s.startAudit, s.startStore, s.startRevocations, s.openBook, s.startPublishing, s.startGossip, s.startLiveness, s.startExchange, s.startHandingOver, s.startLogins, s.startOtherFiles, s.startAPI, s.startKubeletRights, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
+	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.startProviders, s.loadDataKeys, s.startAudit, s.startStore, s.startRevocations, s.openBook, s.startPublishing, s.startGossip, s.startLiveness, s.startEdge, s.startExchange, s.startHandingOver, s.startLogins, s.startOtherFiles, s.startAPI, s.startBalanced, s.startKubeletRights, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
 		}
@@ -440,7 +448,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Transformers:      s.transformers,
 		Plugins:           s.pluginChecks(),
 		SignsOfLife:       s.life,
-		Unauthenticated:   map[string]http.Handler{join.Prefix: joining},
+		Unauthenticated:   map[string]http.Handler{join.Prefix: joining, hold.Path: s.grantsHandler(joining.Agent)},
 		Extra:             s.handlers(),
 		LongRunning:       []string{backups.SnapshotSavePath, backups.SnapshotRestorePath},
 		ReadyChecks:       append(healthchecks.OfStore(s.store.Ready), s.encryptionReady(), s.accountsReady(), s.drain.Check()),
@@ -481,6 +489,9 @@ func (s *server) nameTaken(name string) error {
 // addressTaken keeps a machine from getting certificates for the address of another one, or for an
 // address of services or pods.
 func (s *server) addressTaken(name string, addr netip.Addr) error {
+	if slices.Contains(s.options.apiAddresses, addr) {
+		return fmt.Errorf("the node address %s is that of the API by --api-address: give this machine's own with --node-ip", addr)
+	}
 	for what, addrs := range map[string]ranges.Prefixes{"services": s.settings.ServiceCIDRs, "pods": s.settings.ClusterCIDRs} {
 		if addrs.Contains(addr) {
 			return fmt.Errorf("the node address %s lies among the addresses of %s, %s: give this machine's own with --node-ip", addr, what, addrs)
@@ -508,6 +519,9 @@ func (s *server) ofAPI(name string, addr netip.Addr) error {
 func (s *server) nodeAddress(name string, kind corev1.NodeAddressType, addr netip.Addr) error {
 	if s.settings.ServiceCIDRs.Contains(addr) {
 		return fmt.Errorf("it is among the addresses of services, %s", s.settings.ServiceCIDRs)
+	}
+	if slices.Contains(s.options.apiAddresses, addr) {
+		return errors.New("it is that of the API by --api-address")
 	}
 	if err := s.members.AddressTaken(name, addr); err != nil || kind != corev1.NodeInternalIP || s.isServer(name) {
 		return err

@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -58,12 +59,20 @@ func (s *ServingOptions) limits() connlimit.Limits {
 	return limits
 }
 
+// apiAddresses are those of the API that no machine has, as the flags give them.
+func (s *ServingOptions) apiAddresses() []string {
+	if s.API == nil {
+		return nil
+	}
+	return s.API.Addresses
+}
+
 // sans are further names and addresses in the certificate of the API.
 func (s *ServingOptions) sans() []string {
 	if s.API == nil {
 		return nil
 	}
-	return s.API.SANs
+	return append(slices.Clone(s.API.SANs), s.API.Addresses...)
 }
 
 // sanOf returns the entry of --tls-san that makes the API's certificate good for a name or an

@@ -1,0 +1,167 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/netip"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
+	clientrecord "k8s.io/client-go/tools/record"
+
+	"github.com/barque/barque/controllers/runtime"
+	"github.com/barque/barque/edge/hold"
+	"github.com/barque/barque/edge/services"
+	"github.com/barque/barque/internal/httpserver"
+)
+
+// balanced are the addresses of Services for which nodes answer, as this server's informers have
+// them. The zero value knows none yet.
+type balanced struct {
+	mu      sync.Mutex
+	source  *services.Source
+	synced  func() bool
+	stale   bool // an object has changed since known was read
+	known   []services.Demand
+	changed chan struct{}
+	// taken are grants that no event tells of yet.
+	taken chan taken
+}
+
+// taken is an address that a node has got.
+type taken struct {
+	addr netip.Addr
+	node string
+}
+
+// takenKept bounds the grants that wait for their events. A node that fails may lose many addresses
+// at once; beyond it no event is made.
+const takenKept = 1024
+
+var errNotSynced = errors.New("the Services are not known yet")
+
+// use begins to read the informers.
+func (b *balanced) use(all informers.SharedInformerFactory) error {
+	of, slices, nodes := all.Core().V1().Services(), all.Discovery().V1().EndpointSlices(), all.Core().V1().Nodes()
+	b.mu.Lock()
+	b.source = &services.Source{Services: of.Lister(), Slices: slices.Lister(), Nodes: nodes.Lister()}
+	b.stale, b.changed, b.taken = true, make(chan struct{}), make(chan taken, takenKept)
+	b.mu.Unlock()
+	var synced []cache.InformerSynced
+	for _, i := range []cache.SharedIndexInformer{of.Informer(), slices.Informer(), nodes.Informer()} {
+		handler, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: func(any) { b.touch() }, UpdateFunc: func(any, any) { b.touch() }, DeleteFunc: func(any) { b.touch() },
+		})
+		if err != nil {
+			return err
+		}
+		synced = append(synced, handler.HasSynced)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.synced = func() bool {
+		for _, is := range synced {
+			if !is() {
+				return false
+			}
+		}
+		return true
+	}
+	return nil
+}
+
+// touch notes a change.
+func (b *balanced) touch() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.stale {
+		b.stale = true
+		close(b.changed)
+		b.changed = make(chan struct{})
+	}
+}
+
+// get returns the addresses, and a channel that is closed when they may have changed. The error
+// means that they are not known.
+func (b *balanced) get() ([]services.Demand, <-chan struct{}, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.synced == nil || !b.synced() {
+		return nil, nil, errNotSynced
+	}
+	if b.stale {
+		known, err := b.source.Demands()
+		if err != nil {
+			return nil, b.changed, err
+		}
+		b.known, b.stale = known, false
+	}
+	return b.known, b.changed, nil
+}
+
+// granted takes note of a grant, for the event.
+func (b *balanced) granted(addr netip.Addr, node string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case b.taken <- taken{addr, node}:
+	default:
+	}
+}
+
+// events tells users by events which node answers for their Services, while this server leads.
+func (b *balanced) events(ctx context.Context, client kubernetes.Interface) error {
+	broadcaster := clientrecord.NewBroadcaster()
+	defer broadcaster.Shutdown()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(metav1.NamespaceAll)})
+	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "barque-addresses"})
+	for {
+		select {
+		case t := <-b.taken:
+			all, _, err := b.get()
+			if err != nil {
+				continue
+			}
+			for _, d := range all {
+				if d.Addr != t.addr {
+					continue
+				}
+				for _, of := range d.Services {
+					recorder.Eventf(of, corev1.EventTypeNormal, "nodeAssigned", "node %q answers for %v, by ARP or neighbour discovery", t.node, t.addr)
+				}
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// startBalanced begins to read the Services.
+func (s *server) startBalanced(context.Context) error { return s.balanced.use(s.api.Informers()) }
+
+// balancedRoutine is the leader's work for users: grants need no API.
+func (s *server) balancedRoutine() runtime.Routine {
+	return runtime.Routine{Name: "addresses", Run: s.balanced.events}
+}
+
+// grantsHandler takes the sessions of agents at the API's port.
+func (s *server) grantsHandler(agent func(*http.Request) (string, error)) http.Handler {
+	return &hold.Handler{Leader: s.grants, Agent: agent, LeaderAt: s.leaderAPI, Known: httpserver.Authenticate, Until: s.edgeLife}
+}
+
+// leaderAPI returns the address of the leader's API, as gossip has it.
+func (s *server) leaderAPI() (netip.AddrPort, bool) {
+	leader, ok := s.store.Leader()
+	if !ok {
+		return netip.AddrPort{}, false
+	}
+	m, ok := s.pool.Member(leader.Name)
+	return netip.AddrPortFrom(m.Addr.Addr(), m.Facts.APIPort), ok && m.Facts.APIPort != 0
+}

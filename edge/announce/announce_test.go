@@ -1,0 +1,210 @@
+package announce
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/barque/barque/edge/hold"
+)
+
+// holder holds what a test wants.
+type holder struct {
+	mu      sync.Mutex
+	held    []hold.Hold
+	changed chan struct{}
+}
+
+func (h *holder) Holds(addr netip.Addr) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.ContainsFunc(h.held, func(o hold.Hold) bool { return o.Addr == addr })
+}
+
+func (h *holder) Held() ([]hold.Hold, <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.held), h.changed
+}
+
+func (h *holder) set(addrs ...netip.Addr) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.held = nil
+	for _, a := range addrs {
+		h.held = append(h.held, hold.Hold{Addr: a, Since: hold.Boot()})
+	}
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+// ownNetwork gives the test a network namespace with two linked interfaces, of this node and of a
+// peer. All goroutines that make sockets must run on its thread, so the sockets are opened here.
+func ownNetwork(t *testing.T) (node, other link) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root for a network namespace")
+	}
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "node", HardwareAddr: ours}, PeerName: "peer", PeerHardwareAddr: peer}
+	if err := netlink.LinkAdd(pair); err != nil {
+		t.Fatal(err)
+	}
+	links := map[string]link{}
+	for name, addrs := range map[string][]string{"node": {"10.0.0.1/24", "fd00::1/64"}, "peer": {"10.0.1.2/24"}} {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range addrs {
+			of, err := netlink.ParseAddr(a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			of.Flags = unix.IFA_F_NODAD
+			if err := netlink.AddrAdd(l, of); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := netlink.LinkSetUp(l); err != nil {
+			t.Fatal(err)
+		}
+		links[name] = link{index: l.Attrs().Index, name: name, mac: l.Attrs().HardwareAddr}
+	}
+	return links["node"], links["peer"]
+}
+
+// wire reads what arrives at the peer.
+type wire struct {
+	*socket
+	heard chan packet
+}
+
+func listen(t *testing.T, l link, ipv6 bool) *wire {
+	t.Helper()
+	s, err := open(l, ipv6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{s, make(chan packet, 100)}
+	t.Cleanup(func() { s.close() })
+	go func() { // ends with the socket
+		buffer := make([]byte, 2048)
+		for {
+			n, err := s.read(buffer)
+			if err != nil {
+				return
+			}
+			if p, ok := parse(buffer[:n]); ok {
+				w.heard <- p
+			}
+		}
+	}()
+	return w
+}
+
+// expect waits for a claim of an address, and repeats what leads to it: a link drops packets until
+// the kernel has noticed that it is up.
+func (w *wire) expect(t *testing.T, addr netip.Addr, cause func()) {
+	t.Helper()
+	timeout := time.After(30 * time.Second) // far more than it takes
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
+	for len(w.heard) > 0 { // of earlier causes
+		<-w.heard
+	}
+	cause()
+	for {
+		select {
+		case <-again.C:
+			cause()
+		case p := <-w.heard:
+			if p.claims == addr && slices.Equal(p.mac, ours) {
+				return
+			}
+		case <-timeout:
+			t.Fatalf("nothing claims %v", addr)
+		}
+	}
+}
+
+func (w *wire) ask(t *testing.T, frame []byte) {
+	t.Helper()
+	if sent, err := w.send(frame, func() bool { return true }); err != nil || !sent {
+		t.Fatal(sent, err)
+	}
+}
+
+// TestOnTheWire lets a node take two addresses over, answer for them, see a conflict, and give them
+// up, on real links.
+func TestOnTheWire(t *testing.T) {
+	_, other := ownNetwork(t)
+	at4, at6 := listen(t, other, false), listen(t, other, true)
+	h := &holder{changed: make(chan struct{})}
+	conflicts := make(chan string, 10)
+	a := New(Config{Holder: h, Own: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, Conflict: func(addr netip.Addr, mac net.HardwareAddr, link string) {
+		conflicts <- addr.String() + " " + mac.String() + " " + link
+	}})
+	h.set(held4, held6)
+	// The sockets are opened here, because Run may be on another thread, in another namespace.
+	if err := a.settle([]netip.Addr{held4, held6}); err != nil {
+		t.Fatal(err)
+	}
+	defer a.close()
+	at4.expect(t, held4, func() { a.announce(held4) })
+	at6.expect(t, held6, func() { a.announce(held6) })
+
+	request := arp(arpRequest, peer4, peer, held4, make(net.HardwareAddr, 6), broadcast)
+	at4.expect(t, held4, func() { at4.ask(t, request) })
+	at6.expect(t, held6, func() { at6.ask(t, solicit(held6, peer6)) })
+
+	stranger := net.HardwareAddr{2, 0, 0, 0, 0, 9}
+	at4.expect(t, held4, func() { at4.ask(t, arp(arpReply, held4, stranger, peer4, peer, broadcast)) }) // it repeats its claim
+	if got, want := <-conflicts, "10.0.0.10 02:00:00:00:00:09 node"; got != want {
+		t.Errorf("conflict %q, want %q", got, want)
+	}
+
+	h.set(held6)
+	answered := testutil.ToFloat64(a.metrics.answers.WithLabelValues("ipv4"))
+	// The link is open for both, and its packets stay in order.
+	at6.expect(t, held6, func() {
+		at4.ask(t, request)
+		at6.ask(t, solicit(held6, peer6))
+	})
+	if err := a.settle([]netip.Addr{held6}); err != nil {
+		t.Fatal(err)
+	}
+	if got := testutil.ToFloat64(a.metrics.answers.WithLabelValues("ipv4")); got != answered {
+		t.Errorf("%v answers for an address that was given up", got-answered)
+	}
+	if len(a.open) != 1 {
+		t.Errorf("%d sockets are open for one address", len(a.open))
+	}
+}
+
+// TestRunEnds leaves no socket open.
+func TestRunEnds(t *testing.T) {
+	h := &holder{changed: make(chan struct{})}
+	a := New(Config{Holder: h})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	h.set(netip.MustParseAddr("192.0.2.1"))
+	stop()
+	if err := <-ended; err != nil || len(a.open) != 0 {
+		t.Errorf("%v, %d sockets are open", err, len(a.open))
+	}
+}

@@ -1,0 +1,522 @@
+package hold
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var (
+	apiAddr = netip.MustParseAddr("10.0.0.10")
+	first   = netip.MustParseAddr("10.0.0.11")
+	second  = netip.MustParseAddr("2001:db8::12")
+	third   = netip.MustParseAddr("10.0.0.13")
+	all     = []netip.Addr{apiAddr, first, second, third}
+)
+
+// usualDemands has the API's address at the leader, and three of Services.
+func usualDemands(w *world, excluded func(node string) bool) func(string) []Demand {
+	servers := w.names(func(m *machine) bool { return m.server })
+	every := w.names(func(*machine) bool { return true })
+	return func(leader string) []Demand {
+		eligible := slices.DeleteFunc(slices.Clone(every), excluded)
+		return []Demand{
+			{Addr: apiAddr, Eligible: []string{leader}, Possible: servers},
+			{Addr: first, Eligible: eligible, Possible: every},
+			{Addr: second, Eligible: eligible, Possible: every},
+			{Addr: third, Eligible: eligible, Possible: every},
+		}
+	}
+}
+
+// watch looks at all addresses until stop is closed, and fails when two answer for one.
+func watch(t *testing.T, w *world, what string, stop <-chan struct{}) {
+	for {
+		for _, addr := range all {
+			if who := w.answering(addr); len(who) > 1 {
+				t.Errorf("%s: %v answer for %v", what, who, addr)
+				return
+			}
+		}
+		select {
+		case <-time.After(time.Millisecond + time.Duration(w.intn(2000))*time.Microsecond):
+		case <-stop:
+			return
+		}
+	}
+}
+
+// until waits until a condition holds, and returns how long that took; false after a minute.
+func until(holds func() bool) (time.Duration, bool) {
+	began := time.Now()
+	for !holds() {
+		if time.Since(began) > time.Minute {
+			return time.Since(began), false
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return time.Since(began), true
+}
+
+func (w *world) allAnswered() bool {
+	return !slices.ContainsFunc(all, func(a netip.Addr) bool { return len(w.answering(a)) != 1 })
+}
+
+func simulate(t *testing.T, seed uint64, body func(w *world)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(seed, 3, 2)
+		none := func(string) bool { return false }
+		w.demands = usualDemands(w, none)
+		for _, m := range w.machines {
+			w.start(m)
+		}
+		if !w.elect(w.machines[0]) {
+			t.Fatal("no leader")
+		}
+		stop := make(chan struct{})
+		w.running.Go(func() { watch(t, w, fmt.Sprintf("seed %d", seed), stop) })
+		body(w)
+		close(stop)
+		w.end()
+	})
+}
+
+// TestNeverTwo breaks a cluster in every way at random. Two nodes never answer for one address, and
+// when the faults have ended each address has a node within the stated time.
+func TestNeverTwo(t *testing.T) {
+	seeds := uint64(60)
+	if testing.Short() {
+		seeds = 10
+	}
+	for seed := range seeds {
+		simulate(t, seed, func(w *world) {
+			w.slow = seed%2 == 1
+			excluded := ""
+			for range 60 {
+				m := w.machines[w.intn(len(w.machines))]
+				n := w.machines[w.intn(len(w.machines))]
+				switch w.intn(9) {
+				case 0:
+					if m.life != nil {
+						w.kill(m)
+					}
+				case 1, 2:
+					if m.life == nil {
+						w.start(m)
+					}
+				case 3:
+					w.change(func() { m.paused = m.life != nil })
+				case 4:
+					w.change(func() { m.paused = false })
+				case 5: // one direction, or both
+					both := w.intn(3) > 0
+					w.change(func() {
+						w.cut[[2]string{m.name, n.name}] = true
+						if both {
+							w.cut[[2]string{n.name, m.name}] = true
+						}
+						delete(w.cut, [2]string{m.name, m.name})
+					})
+				case 6: // alone
+					w.change(func() {
+						for _, o := range w.machines {
+							if o != m {
+								w.cut[[2]string{m.name, o.name}], w.cut[[2]string{o.name, m.name}] = true, true
+							}
+						}
+					})
+				case 7:
+					w.change(func() { clear(w.cut) })
+				case 8:
+					excluded = m.name
+					now := excluded
+					w.change(func() { w.demands = usualDemands(w, func(node string) bool { return node == now }) })
+				}
+				if w.intn(3) == 0 {
+					w.elect(w.machines[w.intn(3)])
+				}
+				if w.intn(2) == 0 {
+					w.heartbeats()
+				}
+				time.Sleep(time.Duration(w.intn(1500)) * time.Millisecond)
+			}
+			w.slow = false
+			w.change(func() {
+				clear(w.cut)
+				for _, m := range w.machines {
+					m.paused = false
+				}
+			})
+			for _, m := range w.machines {
+				if m.life == nil {
+					w.start(m)
+				}
+			}
+			w.heartbeats()
+			w.elect(w.machines[w.intn(3)])
+			if took, ok := until(w.allAnswered); !ok || took > 2*(Duration+Margin) {
+				t.Errorf("seed %d: answered again after %s: %v", seed, took, ok)
+			}
+		})
+	}
+}
+
+func settle(t *testing.T, w *world) {
+	t.Helper()
+	if took, ok := until(w.allAnswered); !ok || took > Duration+Margin+time.Second {
+		t.Fatalf("a new cluster's addresses are answered after %s: %v", took, ok)
+	}
+}
+
+// victim returns a machine that does not lead and holds an address, and that address.
+func victim(w *world) (*machine, netip.Addr) {
+	for _, addr := range all {
+		for _, name := range w.answering(addr) {
+			if m := w.machine(name); m.life.leads == 0 {
+				return m, addr
+			}
+		}
+	}
+	return nil, netip.Addr{}
+}
+
+func movedFrom(w *world, m *machine, addr netip.Addr) func() bool {
+	return func() bool {
+		who := w.answering(addr)
+		return len(who) == 1 && who[0] != m.name
+	}
+}
+
+// TestADeadProcessIsReplacedAtOnce and a machine that is silent after the time of its hold.
+func TestFailover(t *testing.T) {
+	for what, c := range map[string]struct {
+		fault func(w *world, m *machine)
+		limit time.Duration
+	}{
+		"killed": {func(w *world, m *machine) { w.kill(m) }, time.Second},
+		"paused": {func(w *world, m *machine) { w.change(func() { m.paused = true }) }, 3 * time.Second},
+		"cut off": {func(w *world, m *machine) {
+			w.change(func() {
+				for _, o := range w.machines {
+					if o != m {
+						w.cut[[2]string{m.name, o.name}], w.cut[[2]string{o.name, m.name}] = true, true
+					}
+				}
+			})
+		}, 3 * time.Second},
+		"excluded": {func(w *world, m *machine) {
+			w.change(func() { w.demands = usualDemands(w, func(node string) bool { return node == m.name }) })
+		}, time.Second},
+	} {
+		t.Run(what, func(t *testing.T) {
+			for seed := range uint64(8) {
+				simulate(t, seed, func(w *world) {
+					settle(t, w)
+					time.Sleep(time.Duration(w.intn(3000)) * time.Millisecond)
+					m, addr := victim(w)
+					if m == nil {
+						return // the leader has all of them
+					}
+					c.fault(w, m)
+					if took, ok := until(movedFrom(w, m, addr)); !ok || took > c.limit {
+						t.Errorf("seed %d: %v of %s is answered again after %s: %v", seed, addr, m.name, took, ok)
+					}
+				})
+			}
+		})
+	}
+}
+
+// TestTheAPIsAddressFollowsTheLeader after the leader's process was killed, and after it handed
+// leadership over.
+func TestTheAPIsAddressFollowsTheLeader(t *testing.T) {
+	for what, kill := range map[string]bool{"killed": true, "handed over": false} {
+		t.Run(what, func(t *testing.T) {
+			for seed := range uint64(8) {
+				simulate(t, seed, func(w *world) {
+					settle(t, w)
+					old, next := w.machines[0], w.machines[1]
+					if kill {
+						w.kill(old)
+					}
+					if !w.elect(next) {
+						t.Fatal("not elected")
+					}
+					if took, ok := until(movedFrom(w, old, apiAddr)); !ok || took > 500*time.Millisecond {
+						t.Errorf("seed %d: %s after the election: %v", seed, took, ok)
+					}
+					if !kill {
+						return
+					}
+					if took, ok := until(w.allAnswered); !ok || took > time.Second {
+						t.Errorf("seed %d: all addresses after %s: %v", seed, took, ok)
+					}
+				})
+			}
+		})
+	}
+}
+
+// TestNothingMovesWithoutNeed: neither a new leader nor a node that comes back moves an address, and
+// an address is answered all the time while leadership changes hands.
+func TestNothingMovesWithoutNeed(t *testing.T) {
+	simulate(t, 3, func(w *world) {
+		settle(t, w)
+		w.kill(w.machines[4])
+		time.Sleep(2 * time.Second)
+		settle(t, w)
+		before := map[netip.Addr][]string{}
+		services := all[1:]
+		for _, addr := range services {
+			before[addr] = w.answering(addr)
+		}
+		w.start(w.machines[4])
+		for i := range 20 {
+			w.elect(w.machines[i%3])
+			for range 1000 {
+				for _, addr := range services {
+					if now := w.answering(addr); !slices.Equal(now, before[addr]) {
+						t.Fatalf("%v moves from %v to %v", addr, before[addr], now)
+					}
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}
+	})
+}
+
+// TestALeaderWithoutDemandsTakesNothingAway: a server that has just started leads before it has read
+// the Services.
+func TestALeaderWithoutDemandsTakesNothingAway(t *testing.T) {
+	simulate(t, 4, func(w *world) {
+		settle(t, w)
+		before := map[netip.Addr][]string{}
+		for _, addr := range all[1:] {
+			before[addr] = w.answering(addr)
+		}
+		w.change(func() { w.unsynced = true })
+		w.elect(w.machines[1])
+		for range 10000 {
+			for addr, who := range before {
+				if now := w.answering(addr); !slices.Equal(now, who) {
+					t.Fatalf("%v moves from %v to %v", addr, who, now)
+				}
+			}
+			time.Sleep(time.Millisecond)
+		}
+		w.change(func() { w.unsynced = false })
+		settle(t, w)
+	})
+}
+
+// TestALonelyHolderStops: a node that reaches nobody answers no longer than Duration, by its own
+// clock, also when it wakes up late.
+func TestALonelyHolderStops(t *testing.T) {
+	simulate(t, 5, func(w *world) {
+		settle(t, w)
+		m, addr := victim(w)
+		if m == nil {
+			t.Fatal("the leader has all addresses")
+		}
+		cutAt := m.clock()
+		w.change(func() {
+			for _, o := range w.machines {
+				if o != m {
+					w.cut[[2]string{m.name, o.name}], w.cut[[2]string{o.name, m.name}] = true, true
+				}
+			}
+		})
+		for m.life.holder.Holds(addr) {
+			time.Sleep(time.Millisecond)
+		}
+		if took := m.clock().Sub(cutAt); took > Duration+5*time.Millisecond || took < Duration-2*Renewal {
+			t.Errorf("it stops %s after it was cut off", took)
+		}
+	})
+}
+
+// TestClocksOfDifferentRates: the holder's clock is slow and the leader's fast, as far apart as Margin
+// covers, and the holder is cut off.
+func TestClocksOfDifferentRates(t *testing.T) {
+	for round := range uint64(4) {
+		simulate(t, round, func(w *world) {
+			settle(t, w)
+			m, addr := victim(w)
+			if m == nil {
+				return
+			}
+			rate := map[bool]float64{false: 1.09, true: 0.91}
+			began, offset := time.Now(), map[*machine]Instant{}
+			for _, o := range w.machines {
+				offset[o] = o.clock()
+			}
+			for _, o := range w.machines {
+				o.ticks.Lock()
+				o.tick = func() Instant { return offset[o] + Instant(float64(time.Since(began))*rate[o == m]) }
+				o.ticks.Unlock()
+			}
+			time.Sleep(5 * time.Second) // grants are counted by these clocks from now on
+			w.change(func() {
+				for _, o := range w.machines {
+					if o != m {
+						w.cut[[2]string{m.name, o.name}], w.cut[[2]string{o.name, m.name}] = true, true
+					}
+				}
+			})
+			if took, ok := until(movedFrom(w, m, addr)); !ok || took > 3*time.Second {
+				t.Errorf("seed %d: after %s: %v", round, took, ok)
+			}
+		})
+	}
+}
+
+// lateLink answers each request late.
+type lateLink struct {
+	answers chan Message
+	late    time.Duration
+}
+
+func (l *lateLink) Send(m Message) error {
+	if m.Kind == Request {
+		time.AfterFunc(l.late, func() { l.answers <- Message{Kind: Answer, Granted: []netip.Addr{first}, For: Duration} })
+	}
+	return nil
+}
+
+func (l *lateLink) Receive() (Message, error) { return <-l.answers, nil }
+func (l *lateLink) Close() error              { return nil }
+
+// TestAHoldIsCountedFromBeforeTheRequest: however late the answer comes, the hold ends Duration after
+// the request was sent.
+func TestAHoldIsCountedFromBeforeTheRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		clock := func() Instant { return Instant(time.Since(began)) }
+		h := NewHolder(clock)
+		link := &lateLink{answers: make(chan Message, 10), late: Duration * 3 / 4}
+		link.answers <- Message{Kind: Hello, Term: 1, Session: 1}
+		n := NewNode(NodeConfig{Holder: h, Clock: clock, Dial: func(context.Context) (Link, <-chan struct{}, error) { return link, nil, nil }})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- n.Run(ctx) }()
+		time.Sleep(Duration*3/4 + time.Millisecond)
+		if !h.Holds(first) {
+			t.Error("the answer is not taken")
+		}
+		time.Sleep(Duration / 4)
+		if h.Holds(first) {
+			t.Error("the hold lasts longer than Duration after the request")
+		}
+		stop()
+		if err := <-ended; err != nil || h.Holds(first) {
+			t.Error(err, "and held after the end:", h.Holds(first))
+		}
+		for range 2 { // the reader of the session takes what comes yet
+			link.answers <- Message{}
+		}
+	})
+}
+
+// TestAProofOfDeathIsNotOfTheNextProcess: a node that has restarted while the question was on its way
+// keeps what it was granted since.
+func TestAProofOfDeathIsNotOfTheNextProcess(t *testing.T) {
+	l := newLedger(0)
+	l.demand([]Demand{{Addr: first, Eligible: []string{"a"}, Possible: []string{"a"}}}, false)
+	l.open(1, "a")
+	l.hear(5, 1, nil)
+	l.grant(5, 1)
+	if l.gone("a", 4); len(l.grants) != 1 {
+		t.Error("a question from before the grant ends it")
+	}
+	if l.gone("a", 6); len(l.grants) != 0 {
+		t.Error("a dead node keeps its grant")
+	}
+}
+
+// TestALedgerOfANewTerm: what a leader of an earlier term has granted is nobody's in a new
+// term before it was reported, or the time is over.
+func TestALedgerOfANewTerm(t *testing.T) {
+	l := newLedger(0)
+	l.demand([]Demand{{Addr: first, Eligible: []string{"a", "b"}, Possible: []string{"a", "b"}}}, false)
+	l.open(1, "a")
+	if _, ok := l.hear(1, 1, nil); !ok {
+		t.Fatal("a request is refused")
+	}
+	if got, _ := l.grant(1, 1); got != nil {
+		t.Errorf("granted %v before b was heard", got)
+	}
+	l.open(2, "b")
+	if _, ok := l.hear(2, 2, []netip.Addr{first}); !ok {
+		t.Fatal("a request is refused")
+	}
+	if got, _ := l.grant(3, 1); got != nil {
+		t.Errorf("granted %v to a although b holds it", got)
+	}
+	if got, fresh := l.grant(3, 2); !slices.Equal(got, []netip.Addr{first}) || fresh != nil {
+		t.Errorf("b keeps %v, new %v", got, fresh)
+	}
+	if double, _ := l.hear(Instant(Duration+Margin)+4, 1, []netip.Addr{second}); !slices.Equal(double, []netip.Addr{second}) {
+		t.Errorf("a claims what nobody has granted: %v", double)
+	}
+}
+
+// TestAnEarlierSessionIsNotHeard: a late request would give back what a newer session was granted.
+func TestAnEarlierSessionIsNotHeard(t *testing.T) {
+	l := newLedger(0)
+	l.demand([]Demand{{Addr: first, Eligible: []string{"a"}, Possible: []string{"a"}}}, false)
+	l.open(1, "a")
+	l.open(2, "a")
+	l.hear(1, 2, nil)
+	if got, _ := l.grant(1, 2); len(got) != 1 {
+		t.Fatalf("granted %v", got)
+	}
+	if _, ok := l.hear(2, 1, nil); ok || len(l.grants) != 1 {
+		t.Errorf("heard %v, grants %v", ok, l.grants)
+	}
+}
+
+func TestAddressesSpread(t *testing.T) {
+	nodes, count := []string{"a", "b", "c", "d"}, map[string]int{}
+	moved := 0
+	for i := range 1000 {
+		addr := netip.AddrFrom4([4]byte{10, 0, byte(i / 256), byte(i)})
+		was := choose(addr, nodes)
+		count[was]++
+		if now := choose(addr, nodes[:3]); was != "d" && now != was {
+			t.Fatalf("%v moves from %s to %s when d leaves", addr, was, now)
+		}
+		if choose(addr, append([]string{"e"}, nodes...)) != was {
+			moved++
+		}
+	}
+	for _, n := range nodes {
+		if count[n] < 200 || count[n] > 300 {
+			t.Errorf("of 1000 addresses %v", count)
+		}
+	}
+	if moved < 150 || moved > 250 {
+		t.Errorf("a fifth node takes %d", moved)
+	}
+	if got := choose(first, nil); got != "" {
+		t.Errorf("without a candidate: %q", got)
+	}
+}
+
+// TestTheBootClock goes on, and is no wall clock.
+func TestTheBootClock(t *testing.T) {
+	if a, b := Boot(), Boot(); a <= 0 || b < a {
+		t.Errorf("%d, then %d", a, b)
+	}
+	if h := NewHolder(Boot); h.Holds(first) {
+		t.Error("a new holder holds something")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := NewLeader(LeaderConfig{Clock: Boot, Demands: func() ([]Demand, bool, <-chan struct{}) { return nil, false, nil }}).Lead(ctx, 1); err != nil {
+		t.Error(err)
+	}
+}
