@@ -14,6 +14,8 @@ import (
 // ones.
 type transport struct {
 	ids *Agent
+	// anonymous shows no certificate: the requests carry a token of another user.
+	anonymous bool
 
 	mu    sync.Mutex
 	cert  *tls.Certificate
@@ -23,6 +25,12 @@ type transport struct {
 
 // NewTransport returns the transport of an agent.
 func NewTransport(ids *Agent) http.RoundTripper { return &transport{ids: ids} }
+
+// NewAnonymousTransport returns a transport without the agent's certificate, for requests with a
+// token. It believes the same servers.
+func NewAnonymousTransport(ids *Agent) http.RoundTripper {
+	return &transport{ids: ids, anonymous: true}
+}
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -52,6 +60,9 @@ func (t *transport) current() *http.Transport {
 		// The balancer cuts connections to servers that fall silent. This is for a way that is cut
 		// for this connection alone.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 5 * time.Second},
+	}
+	if t.anonymous {
+		t.now.TLSClientConfig.GetClientCertificate = nil
 	}
 	return t.now
 }

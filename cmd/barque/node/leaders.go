@@ -87,7 +87,7 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 		}, func(ctx context.Context) error {
 			informers.WaitForCacheSync(ctx.Done())
 			return lifecycle.All(ctx, s.life.Run, runner.Run, s.dumps)
-		})
+		}, s.gateway.objects.Run)
 	}})
 }
 
@@ -170,7 +170,7 @@ func (s *server) routines(life nodelifecycle.Liveness) ([]runtime.Routine, error
 	ensure := runtime.Routine{Name: "apiserver", Run: func(ctx context.Context, client kubernetes.Interface) error {
 		return s.api.LeaderRoutine(storage.WithLeaderTerm(ctx, runtime.TermFrom(ctx)), client)
 	}}
-	return slices.Concat([]runtime.Routine{ensure, {Name: "join tokens", Run: s.joinUpkeep}, {Name: "revocations", Run: s.revocationUpkeep}}, list, []runtime.Routine{schedule}), nil
+	return slices.Concat([]runtime.Routine{ensure, {Name: "join tokens", Run: s.joinUpkeep}, {Name: "revocations", Run: s.revocationUpkeep}}, list, []runtime.Routine{schedule}, s.gatewayRoutines()), nil
 }
 
 // serves tells whether this server's API has a resource.

@@ -32,6 +32,7 @@ import (
 	"github.com/barque/barque/apiserver/logins"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/edge/gateway"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/scheddelay"
 	"github.com/barque/barque/internal/version"
@@ -101,6 +102,9 @@ type server struct {
 	// the store, and for reports: it is set later, when the Nodes are noted.
 	membersOfAPI, membersWithNodes atomic.Pointer[members.Members]
 	packets                        atomic.Pointer[network.Network] // nil without a node
+	gateway                        gatewayParts
+	namesSecret                    atomic.Pointer[gateway.Objects] // objects of gateway, for the authorizer, which is older
+	statuses                       *gateway.Statuses
 	strays                         enroll.Strays
 	drain                          drain.Drain
 	// dumpScheduler writes the scheduler's state to the log.
@@ -435,6 +439,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Audit:             s.audit,
 		Logins:            s.logins,
 		Authorizers:       s.authorizers,
+		GatewaySecret:     s.gatewaySecret,
 		Transformers:      s.transformers,
 		Plugins:           s.pluginChecks(),
 		SignsOfLife:       s.life,
@@ -449,6 +454,9 @@ func (s *server) startAPI(ctx context.Context) error {
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close())
+	}
+	if err := s.makeGateway(); err != nil {
+		return err
 	}
 	s.members = s.newMembers()
 	s.membersOfAPI.Store(s.members)
