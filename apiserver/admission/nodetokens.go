@@ -24,7 +24,7 @@ func (n *NodeRestriction) token(ctx context.Context, node string, a admission.At
 		return fmt.Errorf("sent a %T where a TokenRequest was expected", a.GetObject())
 	}
 	ref := request.Spec.BoundObjectRef
-	if a.GetNamespace() == metav1.NamespaceSystem && a.GetName() == gatewayauth.Account {
+	if a.GetNamespace() == gatewayauth.Account.Namespace && a.GetName() == gatewayauth.Account.Name {
 		return ofGateway(node, request)
 	}
 	if ref == nil || ref.Kind != "Pod" || ref.APIVersion != "v1" || ref.Name == "" || ref.UID == "" {

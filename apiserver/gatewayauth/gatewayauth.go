@@ -6,15 +6,16 @@ import (
 	"context"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// Account is the service account of the gateway in kube-system.
-const Account = "barque-gateway"
+// Account is the service account of the gateway.
+var Account = types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: "barque-gateway"}
 
 // User is the name by which the API knows it.
-var User = serviceaccount.MakeUsername(metav1.NamespaceSystem, Account)
+var User = serviceaccount.MakeUsername(Account.Namespace, Account.Name)
 
 // Authorizer decides about the gateway's requests for Secrets, and leaves all others to the one in
 // it.

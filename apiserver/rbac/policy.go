@@ -249,7 +249,7 @@ func DefaultClusterRoleBindings() []rbacv1.ClusterRoleBinding {
 		bind("system:kube-dns", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: "kube-dns", Namespace: metav1.NamespaceSystem}),
 		// The node authorizer decides for kubelets; the binding only has to exist.
 		bind("system:node"),
-		bind("barque:gateway", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: gatewayauth.Account, Namespace: metav1.NamespaceSystem}),
+		bind("barque:gateway", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: gatewayauth.Account.Name, Namespace: gatewayauth.Account.Namespace}),
 		kubeletClientBinding(),
 		serverClientBinding(),
 		adminsBinding(),

@@ -116,8 +116,9 @@ func (o *Objects) informer(client cache.Getter, resource string, of runtime.Obje
 	i := cache.NewSharedIndexInformer(cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything()), of, 0, indexers)
 	// Only an informer that runs refuses a handler.
 	_ = i.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
-		if apierrors.IsNotFound(err) {
-			o.logger.Debug("a kind of the Gateway API is not defined", "resource", resource)
+		// A new cluster lacks the definitions and the rights for a moment.
+		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+			o.logger.Info("the gateway cannot read a kind yet; trying again", "resource", resource, "reason", apierrors.ReasonForError(err))
 			return
 		}
 		cache.DefaultWatchErrorHandler(ctx, r, err)
