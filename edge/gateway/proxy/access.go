@@ -3,9 +3,6 @@ package proxy
 import (
 	"bufio"
 	"context"
-	"crypto/sha1"
-	"crypto/subtle"
-	"encoding/base64"
 	"errors"
 	"io"
 	"log/slog"
@@ -18,8 +15,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/crypto/bcrypt"
 
+	"github.com/barque/barque/edge/gateway/htpasswd"
 	"github.com/barque/barque/edge/gateway/model"
 )
 
@@ -49,22 +46,7 @@ func (a *action) knows(b *model.Basic, r *http.Request) bool {
 		return false
 	}
 	hash, ok := a.proxy.config.Users(b.Secret, b.Map)[name]
-	return ok && samePassword(hash, password)
-}
-
-// samePassword checks a line of htpasswd. Hashes of other kinds, and passwords in clear, never fit.
-func samePassword(hash, password string) bool {
-	if sum, ok := strings.CutPrefix(hash, "{SHA}"); ok {
-		have := sha1.Sum([]byte(password)) //nolint:gosec // what htpasswd -s writes
-		return subtle.ConstantTimeCompare([]byte(base64.StdEncoding.EncodeToString(have[:])), []byte(sum)) == 1
-	}
-	if strings.HasPrefix(hash, "$2") {
-		return bcrypt.CompareHashAndPassword([]byte(hash), []byte(password)) == nil
-	}
-	if strings.HasPrefix(hash, "$apr1$") || strings.HasPrefix(hash, "$1$") {
-		return subtle.ConstantTimeCompare([]byte(md5Crypt(hash, password)), []byte(hash)) == 1
-	}
-	return false
+	return ok && htpasswd.Matches(hash, password)
 }
 
 // authTimeout limits the answer of an external server, and maxAuth what is passed on of it.

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/barque/barque/edge/gateway/proxyheader"
 )
 
 // helloTimeout limits the time until a client has said where it wants to.
@@ -115,7 +117,7 @@ func addrOf(a net.Addr) netip.AddrPort {
 func named(c net.Conn) (net.Conn, error) {
 	_ = c.SetReadDeadline(time.Now().Add(helloTimeout))
 	r := bufio.NewReader(c)
-	client, err := readHeader(r)
+	client, err := proxyheader.Read(r)
 	if err != nil {
 		return nil, err
 	}

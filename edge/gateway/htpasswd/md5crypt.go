@@ -1,4 +1,4 @@
-package proxy
+package htpasswd
 
 import (
 	"crypto/md5"
