@@ -295,8 +295,8 @@ func (w *statusWriter) gateway(
 	return err
 }
 
-// routeStatus puts the conditions of our parents beside those of other controllers; false if nothing
-// changes.
+// routeStatus puts the conditions of our parents beside those of other controllers; false if
+// nothing changes.
 func routeStatus(have gatewayv1.RouteStatus, ours []gatewayv1.RouteParentStatus) (gatewayv1.RouteStatus, bool) {
 	next := gatewayv1.RouteStatus{Parents: []gatewayv1.RouteParentStatus{}}
 	for _, p := range have.Parents {

@@ -239,8 +239,8 @@ func (o *Objects) ours(in *networkingv1.Ingress) bool {
 	return class != nil && class.Spec.Controller == translate.IngressController
 }
 
-// NamesSecret reports whether an Ingress or a listener names a Secret and may use it. It is what the
-// account of the gateway may read.
+// NamesSecret reports whether an Ingress or a listener names a Secret and may use it. It is what
+// the account of the gateway may read.
 func (o *Objects) NamesSecret(namespace, name string) bool {
 	secret := types.NamespacedName{Namespace: namespace, Name: name}
 	found, err := o.ingresses.GetIndexer().ByIndex(secretIndex, secret.String())

@@ -1,5 +1,5 @@
-// Package crds carries the definitions of those kinds of the Gateway API that the gateway serves, as
-// `make gateway-crds` takes them from upstream's module, and installs them.
+// Package crds carries the definitions of those kinds of the Gateway API that the gateway serves,
+// as `make gateway-crds` takes them from upstream's module, and installs them.
 //
 // A binary that was built without `make` has none, and leaves the cluster's as they are.
 package crds
@@ -59,7 +59,8 @@ func All() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 }
 
 // Install creates the definitions that are missing, and replaces those that an earlier version of
-// Barque has installed. Definitions of users stay, older ones too: another controller may need them.
+// Barque has installed. Definitions of users stay, older ones too: another controller may need
+// them.
 func Install(ctx context.Context, client clientv1.CustomResourceDefinitionInterface) error {
 	all, err := All()
 	if err != nil {

@@ -301,8 +301,8 @@ const (
 	mirrorTimeout = 10 * time.Second
 )
 
-// mirror sends copies of a request. Bodies of unknown or great length are not copied, and none while
-// many copies are under way: copies must not slow the request down.
+// mirror sends copies of a request. Bodies of unknown or great length are not copied, and none
+// while many copies are under way: copies must not slow the request down.
 func (a *action) mirror(r *http.Request, x *exchange) {
 	var body []byte
 	for i, to := range a.mirrors {

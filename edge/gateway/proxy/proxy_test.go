@@ -102,8 +102,8 @@ func TestBackendErrors(t *testing.T) {
 	}
 }
 
-// TestDeadEndpoint: a request whose first endpoint refuses connections goes to another one, whatever
-// its method, with its body.
+// TestDeadEndpoint: a request whose first endpoint refuses connections goes to another one,
+// whatever its method, with its body.
 func TestDeadEndpoint(t *testing.T) {
 	b := newBench(t, Config{})
 	dead, err := net.Listen("tcp", "127.0.0.1:0")

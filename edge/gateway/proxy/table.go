@@ -160,8 +160,8 @@ func (r *rules) add(e *entry) {
 }
 
 // before is the order of entries with the same path, as the Gateway API has it: a method, then the
-// number of headers, then that of parameters, then age and name. A canary comes before the rule that
-// it takes requests from.
+// number of headers, then that of parameters, then age and name. A canary comes before the rule
+// that it takes requests from.
 func before(a, b *entry) int {
 	first := func(yes bool) int {
 		if yes {

@@ -112,8 +112,8 @@ var companions = map[string]string{
 	"permanent-redirect-code": "permanent-redirect",
 }
 
-// protective annotations limit clients, or a canary's share: an Ingress is not served where one cannot
-// be read.
+// protective annotations limit clients, or a canary's share: an Ingress is not served where one
+// cannot be read.
 var protective = []string{"whitelist-source-range", "allowlist-source-range", "denylist-source-range", "auth-type", "auth-url", "canary"}
 
 // known returns the annotations without their prefix.

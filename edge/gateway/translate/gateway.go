@@ -74,8 +74,8 @@ func TranslateGateway(c Cluster, ports Ports, g *gatewayv1.Gateway, addressed bo
 	return out
 }
 
-// refusedGateway returns what of a Gateway has no effect here, or "". Such a Gateway is refused: its
-// owner relies on that field.
+// refusedGateway returns what of a Gateway has no effect here, or "". Such a Gateway is refused:
+// its owner relies on that field.
 func refusedGateway(g *gatewayv1.Gateway) string {
 	switch {
 	case len(g.Spec.Addresses) > 0:
@@ -223,7 +223,8 @@ func certificatesOf(c Cluster, g *gatewayv1.Gateway, l *gatewayv1.Listener) (all
 	return all, reason, message
 }
 
-// Secrets returns the Secrets that the listeners of a Gateway name and may use, whatever is in them.
+// Secrets returns the Secrets that the listeners of a Gateway name and may use, whatever is in
+// them.
 func Secrets(c Cluster, g *gatewayv1.Gateway) (all []types.NamespacedName) {
 	if !Ours(c.GatewayClass(string(g.Spec.GatewayClassName))) {
 		return nil
