@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -132,7 +133,7 @@ func (n *Node) follow() error {
 	return nil
 }
 
-// each calls f for every event of an object.
+// each calls f for every event of an object but changes of its status.
 func each(f func(types.NamespacedName, any)) cache.ResourceEventHandler {
 	call := func(obj any) {
 		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -142,7 +143,25 @@ func each(f func(types.NamespacedName, any)) cache.ResourceEventHandler {
 			f(types.NamespacedName{Namespace: name.Namespace, Name: name.Name}, obj)
 		}
 	}
-	return cache.ResourceEventHandlerFuncs{AddFunc: call, UpdateFunc: func(_, obj any) { call(obj) }, DeleteFunc: call}
+	return cache.ResourceEventHandlerFuncs{AddFunc: call, DeleteFunc: call, UpdateFunc: func(before, now any) {
+		if !onlyStatus(before, now) {
+			call(now)
+		}
+	}}
+}
+
+// onlyStatus reports whether nothing that routes are made of has changed. Kinds without a generation
+// have no status, or one that counts.
+func onlyStatus(before, now any) bool {
+	a, err := meta.Accessor(before)
+	if err != nil {
+		return false
+	}
+	b, err := meta.Accessor(now)
+	if err != nil || b.GetGeneration() == 0 {
+		return false
+	}
+	return a.GetUID() == b.GetUID() && a.GetGeneration() == b.GetGeneration() && maps.Equal(a.GetAnnotations(), b.GetAnnotations())
 }
 
 // relabelled calls f when the labels of a namespace have changed, or a namespace has come or gone.

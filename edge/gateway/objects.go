@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -93,6 +94,9 @@ func NewObjects(config *rest.Config, shared Shared, logger *slog.Logger) (*Objec
 			return nil, err
 		}
 	}
+	for resource, i := range map[string]cache.SharedIndexInformer{"ingresses": o.ingresses, "ingressclasses": o.ingressClasses} {
+		o.patient(i, resource)
+	}
 	byNamespace := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 	rest := gateways.RESTClient()
 	o.classes = o.informer(rest, "gatewayclasses", &gatewayv1.GatewayClass{}, cache.Indexers{})
@@ -111,27 +115,55 @@ func JSON(config *rest.Config) *rest.Config {
 	return of
 }
 
-// informer watches a custom resource. Its definition may be missing for a while, or for good.
+// informer watches a custom resource.
 func (o *Objects) informer(client cache.Getter, resource string, of runtime.Object, indexers cache.Indexers) cache.SharedIndexInformer {
 	i := cache.NewSharedIndexInformer(cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything()), of, 0, indexers)
+	o.patient(i, resource)
+	return i
+}
+
+// patient keeps errors that are expected out of the log of errors: a definition may be missing for a
+// while, or for good, and so may rights while an earlier version leads.
+func (o *Objects) patient(i cache.SharedIndexInformer, resource string) {
 	// Only an informer that runs refuses a handler.
 	_ = i.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
-		// A new cluster lacks the definitions and the rights for a moment.
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 			o.logger.Info("the gateway cannot read a kind yet; trying again", "resource", resource, "reason", apierrors.ReasonForError(err))
 			return
 		}
 		cache.DefaultWatchErrorHandler(ctx, r, err)
 	})
-	return i
 }
 
 func (o *Objects) own() []cache.SharedIndexInformer {
 	return []cache.SharedIndexInformer{o.ingresses, o.ingressClasses, o.classes, o.gateways, o.grants, o.httpRoutes, o.grpcRoutes, o.tlsRoutes}
 }
 
+// bootstrapped waits until the cluster has its default objects, the roles among them. Their last one
+// is the namespace default.
+func (o *Objects) bootstrapped(ctx context.Context) error {
+	there := make(chan struct{})
+	var once sync.Once
+	handler, err := o.namespaces.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
+		if n, ok := obj.(*corev1.Namespace); ok && n.Name == metav1.NamespaceDefault {
+			once.Do(func() { close(there) })
+		}
+	}})
+	if err != nil {
+		return err
+	}
+	select {
+	case <-there:
+	case <-ctx.Done():
+	}
+	return o.namespaces.RemoveEventHandler(handler)
+}
+
 // Run runs the informers that are not shared until ctx ends.
 func (o *Objects) Run(ctx context.Context) error {
+	if err := o.bootstrapped(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
 	done := make(chan struct{}, len(o.own()))
 	for _, i := range o.own() {
 		go func() {

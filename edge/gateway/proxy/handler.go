@@ -107,8 +107,9 @@ func (o *port) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	answer := &recorder{ResponseWriter: w}
 	x := &exchange{in: r, secure: r.TLS != nil, port: o.number}
+	// A response that breaks off in the middle ends in a panic, which net/http expects.
+	defer func() { o.proxy.done(answer, x, time.Since(began)) }()
 	o.serve(answer, r, x)
-	o.proxy.done(answer, x, time.Since(began))
 }
 
 func (o *port) serve(w *recorder, r *http.Request, x *exchange) {

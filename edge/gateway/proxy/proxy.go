@@ -117,7 +117,7 @@ type port struct {
 	server    *http.Server
 	socket    net.Listener // nil while it is not open
 	refused   bool
-	done      sync.WaitGroup
+	done      *sync.WaitGroup // of the socket's goroutines
 }
 
 // port returns the state of a port. The caller holds mu.
@@ -322,7 +322,7 @@ func (o *port) start(socket net.Listener) {
 		// Faults of clients are theirs, and would fill the log.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
-	o.socket = socket
+	o.socket, o.done = socket, &sync.WaitGroup{}
 	queue := newQueue(socket.Addr())
 	o.done.Go(func() {
 		if err := o.server.Serve(queue); err != nil && !errors.Is(err, http.ErrServerClosed) {
@@ -335,8 +335,8 @@ func (o *port) start(socket net.Listener) {
 // detach closes the socket. The returned function waits for requests and streams, and cuts what
 // lasts longer.
 func (o *port) detach() func(time.Duration) {
-	socket, server := o.socket, o.server
-	o.socket, o.server = nil, nil
+	socket, server, done := o.socket, o.server, o.done
+	o.socket, o.server, o.done = nil, nil, nil
 	_ = socket.Close()
 	return func(drain time.Duration) {
 		ctx, cancel := context.WithTimeout(context.Background(), drain)
@@ -345,6 +345,7 @@ func (o *port) detach() func(time.Duration) {
 			_ = server.Close()
 		}
 		o.proxy.out.wait(ctx, o.number)
+		done.Wait()
 	}
 }
 
