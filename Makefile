@@ -44,7 +44,7 @@ down: ## stop that cluster and remove all that it made
 # The binary
 
 .PHONY: build
-build: bundle schemas ## build bin/barque with its node components inside
+build: bundle schemas gateway-crds ## build bin/barque with its node components inside
 	$(GO) build -ldflags "$(LDFLAGS)" -o bin/barque ./cmd/barque
 
 # ---------------------------------------------------------------------------------------------
@@ -131,6 +131,19 @@ $(MKSCHEMAS)/packed: Makefile go.mod $(SCHEMAS_DIR)/pack.go $(SCHEMAS_DIR)/schem
 	cp $(SCHEMAS_DIR)/pack.go $(@D)/pack.go
 	$(GO) run $(@D)/definitions.go $(@D)/pack.go $(SCHEMAS_DIR)/files
 	touch $@
+
+# ---------------------------------------------------------------------------------------------
+# Definitions of the Gateway API, from upstream's module at the version in go.mod. Kinds that the
+# gateway does not serve are left out.
+
+CRDS_DIR := edge/gateway/crds/files
+CRDS     := gatewayclasses gateways httproutes grpcroutes tlsroutes referencegrants
+
+.PHONY: gateway-crds
+gateway-crds: $(CRDS:%=$(CRDS_DIR)/%.yaml.gz) ## take the definitions of the Gateway API into edge/gateway/crds/files
+
+$(CRDS_DIR)/%.yaml.gz: Makefile go.mod
+	gzip -9 -n < "$$($(GO) list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/standard/gateway.networking.k8s.io_$*.yaml" > $@
 
 # ---------------------------------------------------------------------------------------------
 # Tests, in three rings: `make test`, `make test-all`, `make bench*`. docs/testing.md describes them.

@@ -21,6 +21,7 @@ import (
 	"github.com/barque/barque/apiserver/authn"
 	"github.com/barque/barque/apiserver/authorizers"
 	"github.com/barque/barque/apiserver/frontproxy"
+	"github.com/barque/barque/apiserver/gatewayauth"
 	"github.com/barque/barque/apiserver/nodeauth"
 	"github.com/barque/barque/apiserver/rbac"
 	"github.com/barque/barque/apiserver/refusals"
@@ -179,7 +180,7 @@ func (s *Server) newAuthorizer(sec *security) error {
 		return err
 	}
 	sec.reviews, sec.rules, err = s.cfg.Authorizers.Assemble(authorizers.Builtin{
-		Node: nodes, RBAC: reasonWhenUnsynced{sec.rbac, s.unsynced}, Rules: sec.rbac,
+		Node: gatewayauth.New(nodes, s.cfg.GatewaySecret), RBAC: reasonWhenUnsynced{sec.rbac, s.unsynced}, Rules: sec.rbac,
 	})
 	if err != nil {
 		return fmt.Errorf("authorizers: %w", err)

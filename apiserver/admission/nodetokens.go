@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"github.com/barque/barque/apiserver/gatewayauth"
 	"github.com/barque/barque/apiserver/nodeauth"
 )
 
@@ -23,6 +24,9 @@ func (n *NodeRestriction) token(ctx context.Context, node string, a admission.At
 		return fmt.Errorf("sent a %T where a TokenRequest was expected", a.GetObject())
 	}
 	ref := request.Spec.BoundObjectRef
+	if a.GetNamespace() == gatewayauth.Account.Namespace && a.GetName() == gatewayauth.Account.Name {
+		return ofGateway(node, request)
+	}
 	if ref == nil || ref.Kind != "Pod" || ref.APIVersion != "v1" || ref.Name == "" || ref.UID == "" {
 		return fmt.Errorf("can only request tokens bound to a pod, with its UID")
 	}
@@ -37,6 +41,19 @@ func (n *NodeRestriction) token(ctx context.Context, node string, a admission.At
 		return fmt.Errorf("requested a token of service account %s for a pod that runs as %s", a.GetName(), pod.Spec.ServiceAccountName)
 	}
 	return bound(pod, node)
+}
+
+// ofGateway allows the token by which the gateway on a node reads its routes: one for the API server,
+// which ends with the Node.
+func ofGateway(node string, request *authenticationv1.TokenRequest) error {
+	ref := request.Spec.BoundObjectRef
+	if ref == nil || ref.Kind != "Node" || ref.APIVersion != "v1" || ref.Name != node || ref.UID == "" {
+		return fmt.Errorf("can only request tokens of the gateway bound to its own Node, with its UID")
+	}
+	if len(request.Spec.Audiences) > 0 {
+		return fmt.Errorf("can only request tokens of the gateway for the API server")
+	}
+	return nil
 }
 
 // requestAudience is the verb by which RBAC allows nodes further audiences of a service account.

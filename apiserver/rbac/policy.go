@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/barque/barque/apiserver/gatewayauth"
 	"github.com/barque/barque/internal/clusterusers"
 	"github.com/barque/barque/internal/kubeletapi"
 )
@@ -116,6 +117,7 @@ func DefaultClusterRoles() []rbacv1.ClusterRole {
 		clusterRole("system:kube-scheduler", schedulerRules()...),
 		clusterRole("system:volume-scheduler", volumeSchedulerRules()...),
 		clusterRole("system:kube-controller-manager", tokenRules()...),
+		clusterRole("barque:gateway", gatewayRules()...),
 		clusterRole("system:kube-dns",
 			on("", verbs("list", "watch"), "endpoints", "services", "pods", "namespaces"),
 			on("discovery.k8s.io", verbs("list", "watch"), "endpointslices")),
@@ -172,6 +174,14 @@ func NodeRules() []rbacv1.PolicyRule {
 		on("resource.k8s.io", verbs("deletecollection"), "resourceslices"),
 		on("certificates.k8s.io", readVerbs, "clustertrustbundles"),
 		on("certificates.k8s.io", verbs("get", "list", "watch", "create"), "podcertificaterequests"),
+	}
+}
+
+// gatewayRules are what the gateway of each node reads. Its Secrets are apiserver/gatewayauth's.
+func gatewayRules() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		on("networking.k8s.io", readVerbs, "ingresses", "ingressclasses"),
+		on("gateway.networking.k8s.io", readVerbs, "gatewayclasses", "gateways", "httproutes", "grpcroutes", "tlsroutes", "referencegrants"),
 	}
 }
 
@@ -238,6 +248,7 @@ func DefaultClusterRoleBindings() []rbacv1.ClusterRoleBinding {
 		bind("system:kube-dns", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: "kube-dns", Namespace: metav1.NamespaceSystem}),
 		// The node authorizer decides for kubelets; the binding only has to exist.
 		bind("system:node"),
+		bind("barque:gateway", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: gatewayauth.Account.Name, Namespace: gatewayauth.Account.Namespace}),
 		kubeletClientBinding(),
 		serverClientBinding(),
 		adminsBinding(),

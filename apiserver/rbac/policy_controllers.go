@@ -217,6 +217,12 @@ func networkControllers() []controller {
 		{account: "barque-api-endpoints", own: true, within: map[string][]rbacv1.PolicyRule{
 			metav1.NamespaceDefault: apiEndpointsRules(),
 		}},
+		// It writes what became of routes. The gateway itself, on the nodes, writes nothing.
+		{account: "barque-gateway-status", own: true, rules: []rbacv1.PolicyRule{
+			on("networking.k8s.io", verbs("update"), "ingresses/status"),
+			on("gateway.networking.k8s.io", verbs("update"), "gatewayclasses/status", "gateways/status", "httproutes/status", "grpcroutes/status", "tlsroutes/status"),
+			events(),
+		}},
 		{account: "endpoint-controller", rules: []rbacv1.PolicyRule{
 			on("", verbs("create", "update", "delete"), "endpoints"),
 		}},

@@ -63,6 +63,7 @@ type nodeFlags struct {
 	schedulerConfig          string
 	controllerWorkers        map[string]*int
 	kubelet                  kubeletFlags
+	gateway                  gatewayFlags
 	clusterCIDR, serviceCIDR string
 }
 
@@ -93,6 +94,7 @@ func addNodeFlags(c *cobra.Command) *nodeFlags {
 	flags.StringVar(&o.CgroupRoot, "cgroup-root", "", "cgroup below which the pods run (default: /barque/NAME)")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	addKubeletFlags(c, &f.kubelet)
+	addGatewayFlags(c, o, &f.gateway)
 	o.Serving.AddFlags(flags)
 	addProfileFlags(c, f)
 	return f
@@ -234,6 +236,9 @@ func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 	}
 	if err := completeRootDir(&o); err != nil {
 		return o, err
+	}
+	if err := f.gateway.complete(&o); err != nil {
+		return wrong(err)
 	}
 	o.Labels = map[string]string{}
 	for _, l := range f.labels {

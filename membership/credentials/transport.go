@@ -14,6 +14,8 @@ import (
 // ones.
 type transport struct {
 	ids *Agent
+	// anonymous shows no certificate: the requests carry a token of another user.
+	anonymous bool
 
 	mu    sync.Mutex
 	cert  *tls.Certificate
@@ -27,6 +29,12 @@ func NewTransport(ids *Agent) http.RoundTripper { return &transport{ids: ids} }
 // CallTLS returns the configuration with which an agent calls a server of its cluster at its address.
 func (ids *Agent) CallTLS() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: ids.Trust.Pool(), GetClientCertificate: ids.Client.GetClientCertificate, VerifyConnection: ids.Trust.SameCluster}
+}
+
+// NewAnonymousTransport returns a transport without the agent's certificate, for requests with a
+// token. It believes the same servers.
+func NewAnonymousTransport(ids *Agent) http.RoundTripper {
+	return &transport{ids: ids, anonymous: true}
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -57,6 +65,9 @@ func (t *transport) current() *http.Transport {
 		// The balancer cuts connections to servers that fall silent. This is for a way that is cut
 		// for this connection alone.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 5 * time.Second},
+	}
+	if t.anonymous {
+		t.now.TLSClientConfig.GetClientCertificate = nil
 	}
 	return t.now
 }

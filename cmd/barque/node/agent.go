@@ -203,6 +203,9 @@ func (a *agent) startNode(ctx context.Context) error {
 		certs:   a.ids.Collectors(),
 		logger:  a.logger,
 		delay:   a.meter.Delay,
+		gateway: gatewayParts{config: &rest.Config{
+			Host: fmt.Sprintf("https://127.0.0.1:%d", a.options.APIPort), QPS: -1, Transport: credentials.NewAnonymousTransport(a.ids),
+		}},
 	}
 	if err := w.start(ctx, a.stack); err != nil {
 		return err

@@ -87,7 +87,7 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 		}, func(ctx context.Context) error {
 			informers.WaitForCacheSync(ctx.Done())
 			return lifecycle.All(ctx, s.life.Run, runner.Run, s.dumps)
-		})
+		}, s.gateway.objects.Run)
 	}})
 }
 
@@ -175,7 +175,8 @@ func (s *server) routines(life nodelifecycle.Liveness) ([]runtime.Routine, error
 	ensure := runtime.Routine{Name: "apiserver", Run: func(ctx context.Context, client kubernetes.Interface) error {
 		return s.api.LeaderRoutine(storage.WithLeaderTerm(ctx, runtime.TermFrom(ctx)), client)
 	}}
-	return slices.Concat([]runtime.Routine{ensure, {Name: "join tokens", Run: s.joinUpkeep}, {Name: "revocations", Run: s.revocationUpkeep}, s.balancedRoutine()}, list, []runtime.Routine{schedule}), nil
+	own := []runtime.Routine{ensure, {Name: "join tokens", Run: s.joinUpkeep}, {Name: "revocations", Run: s.revocationUpkeep}, s.balancedRoutine()}
+	return slices.Concat(own, list, []runtime.Routine{schedule}, s.gatewayRoutines()), nil
 }
 
 // serves tells whether this server's API has a resource.

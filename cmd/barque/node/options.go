@@ -24,6 +24,7 @@ import (
 	"github.com/barque/barque/apiserver/switches"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/controllers"
+	"github.com/barque/barque/edge/gateway"
 	"github.com/barque/barque/internal/sdnotify"
 	kubeletconfig "github.com/barque/barque/kubelet/config"
 	"github.com/barque/barque/kubelet/kerneldefaults"
@@ -147,6 +148,12 @@ type Options struct {
 	// Scheduling is the policy of the scheduler, on a server; nil is the default.
 	Scheduling *config.Policy
 	Restore    backups.RestoreOptions
+
+	// NoGateway switches the gateway of this node off. Gateway are its settings, the same on all nodes.
+	NoGateway bool
+	Gateway   gateway.Settings
+	// GatewayAccessLog is the file with a line for each request to the gateway; "" is none.
+	GatewayAccessLog string
 
 	detected  bool               // nobody gave NodeIPs
 	addresses nodeaddr.Addresses // complete makes them out of NodeIPs and NodeExternalIPs
@@ -277,6 +284,9 @@ func (o *Options) complete() error {
 		return enroll.WrongOption("--certificate-lifetime %s, --certificate-grace %s: want %s at least, and 0 at least", o.CertificateLifetime, o.CertificateGrace, shortestLifetime)
 	}
 	if err := errors.Join(o.Tokens.validate(), o.parseAgentCIDRs()); err != nil {
+		return err
+	}
+	if err := o.checkGateway(); err != nil {
 		return err
 	}
 	if err := o.checkKubelet(); err != nil {

@@ -32,6 +32,7 @@ import (
 	"github.com/barque/barque/apiserver/logins"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/edge/gateway"
 	"github.com/barque/barque/edge/hold"
 	"github.com/barque/barque/edge/pool"
 	"github.com/barque/barque/internal/lifecycle"
@@ -103,6 +104,9 @@ type server struct {
 	// the store, and for reports: it is set later, when the Nodes are noted.
 	membersOfAPI, membersWithNodes atomic.Pointer[members.Members]
 	packets                        atomic.Pointer[network.Network] // nil without a node
+	gateway                        gatewayParts
+	namesSecret                    atomic.Pointer[gateway.Objects] // objects of gateway, for the authorizer, which is older
+	statuses                       *gateway.Statuses
 	strays                         enroll.Strays
 	drain                          drain.Drain
 	// holder is what this node answers for, and grants what this server has granted while it leads.
@@ -445,6 +449,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Audit:             s.audit,
 		Logins:            s.logins,
 		Authorizers:       s.authorizers,
+		GatewaySecret:     s.gatewaySecret,
 		Transformers:      s.transformers,
 		Plugins:           s.pluginChecks(),
 		SignsOfLife:       s.life,
@@ -459,6 +464,9 @@ func (s *server) startAPI(ctx context.Context) error {
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close())
+	}
+	if err := s.makeGateway(); err != nil {
+		return err
 	}
 	s.members = s.newMembers()
 	s.membersOfAPI.Store(s.members)

@@ -29,6 +29,7 @@ import (
 	clientrecord "k8s.io/client-go/tools/record"
 
 	"github.com/barque/barque/apiserver/nodeleases"
+	"github.com/barque/barque/edge/gateway"
 	"github.com/barque/barque/internal/lastevents"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/nodename"
@@ -63,6 +64,9 @@ type worker struct {
 	certs    []prometheus.Collector // of the node's certificates
 	logger   *slog.Logger
 	delay    func() time.Duration // how late this process is scheduled
+	// gateway are the objects of the gateway and the client that reads Secrets as its account. Without
+	// objects, the worker makes them of informers of its own.
+	gateway gatewayParts
 	// made is called with the node's network, if it is not nil.
 	made func(*network.Network)
 	// registered is closed once the API server has the Node. start sets it.
@@ -125,6 +129,11 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 	if err != nil {
 		return err
 	}
+	routes, collectors, err := w.routes(client, factory, aboutNode)
+	if err != nil {
+		return errors.Join(err, root.Close())
+	}
+	w.certs = slices.Concat(w.certs, collectors)
 	agent, err := w.kubelet(client, endpoint, ends, factory, own, packets)
 	if err != nil {
 		return errors.Join(err, root.Close())
@@ -134,7 +143,7 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 	if err := stack.Start(ctx, lifecycle.Component{Name: "node", Run: func(ctx context.Context) error {
 		defer lastevents.Start(events, faults.Sink{EventSink: &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(metav1.NamespaceAll)}})()
 		defer root.Close() // another process may take it then
-		return withInformers(ctx, []informers.SharedInformerFactory{factory, own, rules}, agent.Run, packets.Run, w.health.Run)
+		return withInformers(ctx, []informers.SharedInformerFactory{factory, own, rules}, append(routes, agent.Run, packets.Run, w.health.Run)...)
 	}, StopTimeout: 20 * time.Second}); err != nil {
 		return err
 	}
@@ -246,6 +255,9 @@ func nodeLabels(o *Options, logger *slog.Logger) map[string]string {
 		labels[k] = v
 	}
 	labels[nodeleases.MemberLabel] = ""
+	if !o.NoGateway {
+		labels[gateway.NodeLabel] = ""
+	}
 	labels[members.ProfileLabel] = cmp.Or(o.Profile, NoProfile)
 	return labels
 }
@@ -267,6 +279,7 @@ func (s *server) startNode(ctx context.Context) error {
 		logger:  s.logger,
 		delay:   s.meter.Delay,
 		made:    s.packets.Store,
+		gateway: s.gateway,
 	}
 	return w.start(ctx, s.stack)
 }

@@ -1,0 +1,58 @@
+// Package gatewayauth lets the gateway of the nodes read the Secrets that a listener names and may
+// use, one by one, and no others. What else the gateway reads is in its role.
+package gatewayauth
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// Account is the service account of the gateway.
+var Account = types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: "barque-gateway"}
+
+// User is the name by which the API knows it.
+var User = serviceaccount.MakeUsername(Account.Namespace, Account.Name)
+
+// Authorizer decides about the gateway's requests for Secrets, and leaves all others to the one in
+// it.
+type Authorizer struct {
+	authorizer.Authorizer
+	names func(namespace, name string) bool
+}
+
+// New returns an authorizer before another one. names reports whether a listener names a Secret and
+// may use it; nil is never.
+func New(next authorizer.Authorizer, names func(namespace, name string) bool) *Authorizer {
+	return &Authorizer{next, names}
+}
+
+// Authorize implements authorizer.Authorizer.
+func (a *Authorizer) Authorize(ctx context.Context, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+	if a.allows(attrs) {
+		return authorizer.DecisionAllow, "", nil
+	}
+	return a.Authorizer.Authorize(ctx, attrs)
+}
+
+// ConditionsAwareAuthorize implements authorizer.Authorizer; there are no conditions.
+func (a *Authorizer) ConditionsAwareAuthorize(ctx context.Context, attrs authorizer.Attributes) authorizer.ConditionsAwareDecision {
+	return authorizer.ConditionsAwareDecisionFromParts(a.Authorize(ctx, attrs))
+}
+
+func (a *Authorizer) allows(attrs authorizer.Attributes) bool {
+	if a.names == nil || attrs.GetUser().GetName() != User || !attrs.IsResourceRequest() {
+		return false
+	}
+	if attrs.GetAPIGroup() != "" || attrs.GetResource() != "secrets" || attrs.GetSubresource() != "" {
+		return false
+	}
+	switch attrs.GetVerb() {
+	case "get", "list", "watch":
+		return attrs.GetNamespace() != "" && attrs.GetName() != "" && a.names(attrs.GetNamespace(), attrs.GetName())
+	}
+	return false
+}

@@ -1,0 +1,54 @@
+package gatewayauth
+
+import (
+	"context"
+	"testing"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// none has no opinion.
+type none struct{ authorizer.Authorizer }
+
+func (none) Authorize(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+	return authorizer.DecisionNoOpinion, "", nil
+}
+
+func TestOnlyNamedSecrets(t *testing.T) {
+	a := New(none{}, func(namespace, name string) bool { return namespace == "a" && name == "cert" })
+	ask := func(change func(*authorizer.AttributesRecord)) authorizer.Decision {
+		r := authorizer.AttributesRecord{
+			User: &user.DefaultInfo{Name: User}, Verb: "watch", Namespace: "a", Resource: "secrets", Name: "cert", APIVersion: "v1", ResourceRequest: true,
+		}
+		change(&r)
+		decision, _, err := a.Authorize(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return decision
+	}
+	for _, verb := range []string{"get", "list", "watch"} {
+		if ask(func(r *authorizer.AttributesRecord) { r.Verb = verb }) != authorizer.DecisionAllow {
+			t.Errorf("%s of a named Secret is refused", verb)
+		}
+	}
+	for name, change := range map[string]func(*authorizer.AttributesRecord){
+		"all Secrets of a namespace": func(r *authorizer.AttributesRecord) { r.Name = "" },
+		"another Secret":             func(r *authorizer.AttributesRecord) { r.Name = "other" },
+		"another namespace":          func(r *authorizer.AttributesRecord) { r.Namespace = "b" },
+		"all namespaces":             func(r *authorizer.AttributesRecord) { r.Namespace = "" },
+		"a write":                    func(r *authorizer.AttributesRecord) { r.Verb = "update" },
+		"another user":               func(r *authorizer.AttributesRecord) { r.User = &user.DefaultInfo{Name: "system:node:n"} },
+		"another resource":           func(r *authorizer.AttributesRecord) { r.Resource = "configmaps" },
+		"a resource of that name":    func(r *authorizer.AttributesRecord) { r.APIGroup = "example.com" },
+		"a path":                     func(r *authorizer.AttributesRecord) { r.ResourceRequest = false },
+	} {
+		if ask(change) == authorizer.DecisionAllow {
+			t.Errorf("%s is allowed", name)
+		}
+	}
+	if New(none{}, nil).allows(authorizer.AttributesRecord{User: &user.DefaultInfo{Name: User}, Verb: "get", Namespace: "a", Resource: "secrets", Name: "cert", ResourceRequest: true}) {
+		t.Error("allowed before anybody knows the listeners")
+	}
+}

@@ -1,0 +1,297 @@
+// Package gateway is the gateway of a node, and the leader's part in it. The node watches Ingresses
+// and objects of the Gateway API, translates them (translate), and serves them (proxy). The leader
+// writes their statuses, and installs the classes and definitions (crds).
+//
+// Every node reads the same objects and comes to the same routes by itself. A node is of a chosen
+// few only where others have the gateway switched off.
+package gateway
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
+	networkinginformers "k8s.io/client-go/informers/networking/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+	gatewayclient "sigs.k8s.io/gateway-api/pkg/client/clientset/versioned/typed/apis/v1"
+
+	"github.com/barque/barque/edge/gateway/translate"
+)
+
+// Account is the service account, in kube-system, by which nodes read what the gateway is made of.
+const Account = "barque-gateway"
+
+// Objects are informers of all that routes are made of.
+type Objects struct {
+	ingresses, ingressClasses         cache.SharedIndexInformer
+	classes, gateways, grants         cache.SharedIndexInformer
+	httpRoutes, grpcRoutes, tlsRoutes cache.SharedIndexInformer
+	services, slices, namespaces      cache.SharedIndexInformer
+	logger                            *slog.Logger
+}
+
+// Shared are informers that others have, too. Their owner starts them.
+type Shared struct {
+	Services       coreinformers.ServiceInformer
+	EndpointSlices discoveryinformers.EndpointSliceInformer
+	Namespaces     coreinformers.NamespaceInformer
+}
+
+const (
+	secretIndex  = "barque.secret"
+	serviceIndex = "barque.service"
+)
+
+// NewObjects returns informers that read as the user of config, beside shared ones.
+func NewObjects(config *rest.Config, shared Shared, logger *slog.Logger) (*Objects, error) {
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	gateways, err := gatewayclient.NewForConfig(JSON(config))
+	if err != nil {
+		return nil, err
+	}
+	o := &Objects{
+		ingresses: networkinginformers.NewIngressInformer(client, metav1.NamespaceAll, 0, cache.Indexers{
+			secretIndex: func(obj any) ([]string, error) {
+				var names []string
+				certificates, users := translate.IngressSecrets(obj.(*networkingv1.Ingress))
+				for _, s := range append(certificates, users...) {
+					names = append(names, s.String())
+				}
+				return names, nil
+			},
+		}),
+		ingressClasses: networkinginformers.NewIngressClassInformer(client, 0, cache.Indexers{}),
+		services:       shared.Services.Informer(), slices: shared.EndpointSlices.Informer(), namespaces: shared.Namespaces.Informer(),
+		logger: logger,
+	}
+	if o.slices.GetIndexer().GetIndexers()[serviceIndex] == nil {
+		if err := o.slices.AddIndexers(cache.Indexers{serviceIndex: func(obj any) ([]string, error) {
+			m, err := meta.Accessor(obj)
+			if err != nil {
+				return nil, err
+			}
+			return []string{m.GetNamespace() + "/" + m.GetLabels()["kubernetes.io/service-name"]}, nil
+		}}); err != nil {
+			return nil, err
+		}
+	}
+	for resource, i := range map[string]cache.SharedIndexInformer{"ingresses": o.ingresses, "ingressclasses": o.ingressClasses} {
+		o.patient(i, resource)
+	}
+	byNamespace := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
+	rest := gateways.RESTClient()
+	o.classes = o.informer(rest, "gatewayclasses", &gatewayv1.GatewayClass{}, cache.Indexers{})
+	o.gateways = o.informer(rest, "gateways", &gatewayv1.Gateway{}, byNamespace)
+	o.grants = o.informer(rest, "referencegrants", &gatewayv1.ReferenceGrant{}, byNamespace)
+	o.httpRoutes = o.informer(rest, "httproutes", &gatewayv1.HTTPRoute{}, byNamespace)
+	o.grpcRoutes = o.informer(rest, "grpcroutes", &gatewayv1.GRPCRoute{}, byNamespace)
+	o.tlsRoutes = o.informer(rest, "tlsroutes", &gatewayv1.TLSRoute{}, byNamespace)
+	return o, nil
+}
+
+// JSON is a configuration for custom resources, which have no other encoding.
+func JSON(config *rest.Config) *rest.Config {
+	of := rest.CopyConfig(config)
+	of.ContentConfig = rest.ContentConfig{}
+	return of
+}
+
+// informer watches a custom resource.
+func (o *Objects) informer(client cache.Getter, resource string, of runtime.Object, indexers cache.Indexers) cache.SharedIndexInformer {
+	i := cache.NewSharedIndexInformer(cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything()), of, 0, indexers)
+	o.patient(i, resource)
+	return i
+}
+
+// patient keeps errors that are expected out of the log of errors: a definition may be missing for a
+// while, or for good, and so may rights while an earlier version leads.
+func (o *Objects) patient(i cache.SharedIndexInformer, resource string) {
+	// Only an informer that runs refuses a handler.
+	_ = i.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+			o.logger.Info("the gateway cannot read a kind yet; trying again", "resource", resource, "reason", apierrors.ReasonForError(err))
+			return
+		}
+		cache.DefaultWatchErrorHandler(ctx, r, err)
+	})
+}
+
+func (o *Objects) own() []cache.SharedIndexInformer {
+	return []cache.SharedIndexInformer{o.ingresses, o.ingressClasses, o.classes, o.gateways, o.grants, o.httpRoutes, o.grpcRoutes, o.tlsRoutes}
+}
+
+// bootstrapped waits until the cluster has its default objects, the roles among them. Their last one
+// is the namespace default.
+func (o *Objects) bootstrapped(ctx context.Context) error {
+	there := make(chan struct{})
+	var once sync.Once
+	handler, err := o.namespaces.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
+		if n, ok := obj.(*corev1.Namespace); ok && n.Name == metav1.NamespaceDefault {
+			once.Do(func() { close(there) })
+		}
+	}})
+	if err != nil {
+		return err
+	}
+	select {
+	case <-there:
+	case <-ctx.Done():
+	}
+	return o.namespaces.RemoveEventHandler(handler)
+}
+
+// Run runs the informers that are not shared until ctx ends.
+func (o *Objects) Run(ctx context.Context) error {
+	if err := o.bootstrapped(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
+	done := make(chan struct{}, len(o.own()))
+	for _, i := range o.own() {
+		go func() {
+			i.RunWithContext(ctx)
+			done <- struct{}{}
+		}()
+	}
+	for range o.own() {
+		<-done
+	}
+	return nil
+}
+
+// definitionPatience is how long the kinds of the Gateway API are waited for at a start.
+const definitionPatience = 5 * time.Second
+
+// waitForSync waits for Ingresses and what is shared, and for the Gateway API for some seconds: its
+// definitions may be missing. It returns false when ctx has ended.
+func (o *Objects) waitForSync(ctx context.Context) bool {
+	if !cache.WaitForCacheSync(ctx.Done(), o.ingresses.HasSynced, o.ingressClasses.HasSynced, o.services.HasSynced, o.slices.HasSynced, o.namespaces.HasSynced) {
+		return false
+	}
+	patience, cancel := context.WithTimeout(ctx, definitionPatience)
+	defer cancel()
+	cache.WaitForCacheSync(patience.Done(), o.classes.HasSynced, o.gateways.HasSynced, o.grants.HasSynced, o.httpRoutes.HasSynced, o.grpcRoutes.HasSynced, o.tlsRoutes.HasSynced)
+	return ctx.Err() == nil
+}
+
+// get returns an object by its key; nil if there is none.
+func get[T any](i cache.SharedIndexInformer, key string) *T {
+	obj, ok, err := i.GetStore().GetByKey(key)
+	if !ok || err != nil {
+		return nil
+	}
+	t, _ := obj.(*T)
+	return t
+}
+
+func list[T any](i cache.SharedIndexInformer) (all []*T) {
+	for _, obj := range i.GetStore().List() {
+		if t, ok := obj.(*T); ok {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// view is a translate.Cluster over the informers.
+type view struct {
+	*Objects
+	certificate func(types.NamespacedName) error
+}
+
+// GatewayClass implements translate.Cluster.
+func (v view) GatewayClass(name string) *gatewayv1.GatewayClass {
+	return get[gatewayv1.GatewayClass](v.classes, name)
+}
+
+// Gateway implements translate.Cluster.
+func (v view) Gateway(name types.NamespacedName) *gatewayv1.Gateway {
+	return get[gatewayv1.Gateway](v.gateways, name.String())
+}
+
+// Namespace implements translate.Cluster.
+func (v view) Namespace(name string) *corev1.Namespace {
+	return get[corev1.Namespace](v.namespaces, name)
+}
+
+// Service implements translate.Cluster.
+func (v view) Service(name types.NamespacedName) *corev1.Service {
+	return get[corev1.Service](v.services, name.String())
+}
+
+// Grants implements translate.Cluster.
+func (v view) Grants(namespace string) (all []*gatewayv1.ReferenceGrant) {
+	err := cache.ListAllByNamespace(v.grants.GetIndexer(), namespace, labels.Everything(), func(obj any) {
+		if g, ok := obj.(*gatewayv1.ReferenceGrant); ok {
+			all = append(all, g)
+		}
+	})
+	if err != nil {
+		return nil
+	}
+	return all
+}
+
+// Certificate implements translate.Cluster.
+func (v view) Certificate(name types.NamespacedName) error {
+	if v.certificate == nil {
+		return nil
+	}
+	return v.certificate(name)
+}
+
+// ours reports whether an Ingress is of a class of this controller.
+func (o *Objects) ours(in *networkingv1.Ingress) bool {
+	name := in.Annotations["kubernetes.io/ingress.class"]
+	if in.Spec.IngressClassName != nil {
+		name = *in.Spec.IngressClassName
+	}
+	if name == "" {
+		return false
+	}
+	class := get[networkingv1.IngressClass](o.ingressClasses, name)
+	return class != nil && class.Spec.Controller == translate.IngressController
+}
+
+// NamesSecret reports whether an Ingress or a listener names a Secret and may use it. It is what
+// the account of the gateway may read.
+func (o *Objects) NamesSecret(namespace, name string) bool {
+	secret := types.NamespacedName{Namespace: namespace, Name: name}
+	found, err := o.ingresses.GetIndexer().ByIndex(secretIndex, secret.String())
+	if err != nil {
+		return false
+	}
+	for _, obj := range found {
+		if in, ok := obj.(*networkingv1.Ingress); ok && o.ours(in) {
+			return true
+		}
+	}
+	for _, g := range list[gatewayv1.Gateway](o.gateways) {
+		for _, s := range translate.Secrets(view{Objects: o}, g) {
+			if s == secret {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+var errNoSecret = errors.New("it does not exist, or cannot be read yet")

@@ -1,0 +1,180 @@
+package proxy
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"net/netip"
+
+	"github.com/barque/barque/edge/gateway/model"
+)
+
+// Endpoints knows the addresses behind the ports of Services. Each port that a route names has a
+// pool for good; the pool changes, and routes do not.
+type Endpoints struct {
+	lookup Lookup
+	mu     sync.Mutex
+	pools  map[types.NamespacedName]map[portKey]*pool
+}
+
+// Lookup returns a Service with its slices; nil if it does not exist.
+type Lookup func(types.NamespacedName) (*corev1.Service, []*discoveryv1.EndpointSlice)
+
+type portKey struct {
+	number int32
+	name   string
+}
+
+// pool has the endpoints of one port of a Service.
+type pool struct {
+	current atomic.Pointer[endpoints]
+	next    atomic.Uint32
+}
+
+type endpoints struct {
+	// known is false where there is no such Service or port.
+	known    bool
+	protocol model.Protocol
+	addrs    []netip.AddrPort
+}
+
+var unknown = &endpoints{}
+
+// NewEndpoints returns an empty set.
+func NewEndpoints(lookup Lookup) *Endpoints {
+	return &Endpoints{lookup: lookup, pools: map[types.NamespacedName]map[portKey]*pool{}}
+}
+
+// pool returns the pool of a port.
+func (e *Endpoints) pool(b *model.Backend) *pool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	of := e.pools[b.Service]
+	if of == nil {
+		of = map[portKey]*pool{}
+		e.pools[b.Service] = of
+	}
+	key := portKey{b.Port, b.PortName}
+	if of[key] == nil {
+		of[key] = &pool{}
+		of[key].current.Store(e.of(key, b.Service))
+		of[key].next.Store(rand.Uint32())
+	}
+	return of[key]
+}
+
+func (e *Endpoints) of(key portKey, name types.NamespacedName) *endpoints {
+	service, slices := e.lookup(name)
+	return endpointsOf(key, service, slices)
+}
+
+// Update takes over the present endpoints of a Service.
+func (e *Endpoints) Update(name types.NamespacedName) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.pools[name]) == 0 {
+		return
+	}
+	service, slices := e.lookup(name)
+	for key, p := range e.pools[name] {
+		p.current.Store(endpointsOf(key, service, slices))
+	}
+}
+
+func endpointsOf(key portKey, service *corev1.Service, all []*discoveryv1.EndpointSlice) *endpoints {
+	if service == nil {
+		return unknown
+	}
+	i := slices.IndexFunc(service.Spec.Ports, func(p corev1.ServicePort) bool {
+		return key.name != "" && p.Name == key.name || key.name == "" && p.Port == key.number
+	})
+	if i < 0 {
+		return unknown
+	}
+	port := &service.Spec.Ports[i]
+	var ready, serving []netip.AddrPort
+	for _, slice := range all {
+		number := slicePort(slice, port.Name)
+		if number == 0 {
+			continue
+		}
+		for _, endpoint := range slice.Endpoints {
+			c := endpoint.Conditions
+			for _, address := range endpoint.Addresses {
+				ip, err := netip.ParseAddr(address)
+				if err != nil {
+					continue
+				}
+				at := netip.AddrPortFrom(ip, number)
+				switch {
+				case c.Ready == nil || *c.Ready:
+					ready = append(ready, at)
+				case c.Serving != nil && *c.Serving && c.Terminating != nil && *c.Terminating:
+					serving = append(serving, at)
+				}
+			}
+		}
+	}
+	// Pods that are ending serve only while no others do.
+	if len(ready) == 0 {
+		ready = serving
+	}
+	slices.SortFunc(ready, netip.AddrPort.Compare)
+	return &endpoints{known: true, protocol: protocolOf(port), addrs: oneFamily(slices.Compact(ready))}
+}
+
+// oneFamily leaves one address of each pod of a Service with two families.
+func oneFamily(addrs []netip.AddrPort) []netip.AddrPort {
+	four := slices.IndexFunc(addrs, func(a netip.AddrPort) bool { return a.Addr().Is6() })
+	if four <= 0 {
+		return addrs
+	}
+	return addrs[:four] // IPv4 sorts first
+}
+
+func slicePort(slice *discoveryv1.EndpointSlice, name string) uint16 {
+	for _, p := range slice.Ports {
+		if p.Port == nil || p.Protocol != nil && *p.Protocol != corev1.ProtocolTCP {
+			continue
+		}
+		if p.Name == nil && name == "" || p.Name != nil && *p.Name == name {
+			return uint16(*p.Port)
+		}
+	}
+	return 0
+}
+
+func protocolOf(port *corev1.ServicePort) model.Protocol {
+	if port.AppProtocol == nil {
+		return model.HTTP1
+	}
+	switch *port.AppProtocol {
+	case "kubernetes.io/h2c":
+		return model.H2C
+	case "https", "kubernetes.io/wss":
+		return model.TLS
+	}
+	return model.HTTP1
+}
+
+// pick returns the next endpoint in turn that is not among the tried ones.
+func (p *pool) pick(tried []netip.AddrPort) (netip.AddrPort, bool) {
+	addrs := p.current.Load().addrs
+	if len(addrs) == 0 {
+		return netip.AddrPort{}, false
+	}
+	start := p.next.Add(1)
+	for i := range addrs {
+		a := addrs[(int(start%uint32(len(addrs)))+i)%len(addrs)]
+		if !slices.Contains(tried, a) {
+			return a, true
+		}
+	}
+	return netip.AddrPort{}, false
+}

@@ -1,0 +1,179 @@
+package proxy
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"regexp"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/barque/barque/edge/gateway/model"
+)
+
+// bench is a proxy with Services that are servers of the test.
+type bench struct {
+	t     *testing.T
+	proxy *Proxy
+
+	mu       sync.Mutex
+	services map[string][]netip.AddrPort
+	app      map[string]string
+	certs    map[string]*tls.Certificate
+	users    map[string]string
+	sockets  map[uint16]net.Addr
+	opened   *sync.Cond
+}
+
+func newBench(t *testing.T, config Config) *bench {
+	b := &bench{t: t, services: map[string][]netip.AddrPort{}, app: map[string]string{}, certs: map[string]*tls.Certificate{}, sockets: map[uint16]net.Addr{}}
+	b.opened = sync.NewCond(&b.mu)
+	config.Listen = func(port uint16) (net.Listener, error) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err == nil {
+			b.mu.Lock()
+			b.sockets[port] = l.Addr()
+			b.opened.Broadcast()
+			b.mu.Unlock()
+		}
+		return l, err
+	}
+	config.Certificate = func(name types.NamespacedName) *tls.Certificate {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.certs[name.Name]
+	}
+	config.Users = func(types.NamespacedName, bool) map[string]string { return b.users }
+	b.proxy = New(config, NewEndpoints(b.lookup))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- b.proxy.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// lookup makes a Service with one slice; its port is 80.
+func (b *bench) lookup(name types.NamespacedName) (*corev1.Service, []*discoveryv1.EndpointSlice) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	addrs, ok := b.services[name.Name]
+	if !ok {
+		return nil, nil
+	}
+	service := &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+	if app := b.app[name.Name]; app != "" {
+		service.Spec.Ports[0].AppProtocol = &app
+	}
+	var slices []*discoveryv1.EndpointSlice
+	for _, a := range addrs {
+		slices = append(slices, &discoveryv1.EndpointSlice{
+			Ports:     []discoveryv1.EndpointPort{{Name: ptr.To(""), Port: ptr.To(int32(a.Port()))}},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{a.Addr().String()}}},
+		})
+	}
+	return service, slices
+}
+
+// serve makes a Service of a server, which ends with the test.
+func (b *bench) serve(name string, handler http.HandlerFunc) *httptest.Server {
+	s := httptest.NewServer(handler)
+	b.t.Cleanup(s.Close)
+	b.service(name, addrOf(s.Listener.Addr()))
+	return s
+}
+
+func (b *bench) service(name string, addrs ...netip.AddrPort) {
+	b.mu.Lock()
+	b.services[name] = addrs
+	b.mu.Unlock()
+	b.proxy.endpoints.Update(types.NamespacedName{Namespace: "n", Name: name})
+}
+
+// route replaces the routes of a name, on port 80 for all hosts unless places are given.
+func (b *bench) route(name string, rules []model.Rule, places ...model.Place) {
+	if places == nil {
+		places = []model.Place{{Port: 80, Hosts: []string{""}}}
+	}
+	origin := model.Origin{Kind: "HTTPRoute", NamespacedName: types.NamespacedName{Namespace: "n", Name: name}}
+	b.proxy.SetRoutes(map[model.Origin]*model.Route{origin: {Origin: origin, Places: places, Rules: rules}})
+}
+
+// listen opens the ports of listeners and waits for them.
+func (b *bench) listen(all ...model.Listener) {
+	b.proxy.SetListeners(all)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, l := range all {
+		for b.sockets[l.Port] == nil {
+			b.opened.Wait()
+		}
+	}
+}
+
+func (b *bench) addr(port uint16) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.sockets[port].String()
+}
+
+func to(service string) []model.Backend {
+	return []model.Backend{{Service: types.NamespacedName{Namespace: "n", Name: service}, Port: 80, Weight: 1}}
+}
+
+func rule(path string, a model.Action) model.Rule {
+	return model.Rule{Matches: []model.Match{{Path: path}}, Action: a}
+}
+
+// get sends a request to port 80 and returns the response, whose body is read to its end.
+func (b *bench) do(r *http.Request) *http.Response {
+	b.t.Helper()
+	r.URL.Scheme, r.URL.Host = "http", b.addr(80)
+	r.RequestURI = ""
+	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { resp.Body.Close() })
+	return resp
+}
+
+func (b *bench) get(target string) *http.Response {
+	b.t.Helper()
+	return b.do(httptest.NewRequest(http.MethodGet, target, nil))
+}
+
+func mustCompile(s string) *regexp.Regexp { return regexp.MustCompile(s) }
+
+// certificateFor makes a certificate of a name.
+func certificateFor(t *testing.T, name string) *tls.Certificate {
+	t.Helper()
+	pair, err := selfSigned()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := pair.PrivateKey.(*ecdsa.PrivateKey)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{name}, NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<33, 0)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}

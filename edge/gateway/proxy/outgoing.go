@@ -1,0 +1,410 @@
+package proxy
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/barque/barque/edge/gateway/model"
+)
+
+var (
+	errUnknownBackend = errors.New("the Service or its port does not exist")
+	errNoEndpoints    = errors.New("no endpoint is ready")
+)
+
+const (
+	// maxTries is how many endpoints a request is sent to, where it may be sent again.
+	maxTries       = 3
+	connectTimeout = 5 * time.Second
+	idlePerBackend = 128
+	idleBackend    = 60 * time.Second
+	maxResponse    = 256 << 10 // header
+)
+
+// backend is a port of a Service with its endpoints.
+type backend struct {
+	*model.Backend
+	pool *pool
+}
+
+func (p *Proxy) backend(b *model.Backend) *backend {
+	of := &backend{Backend: b}
+	if b.Invalid == "" {
+		of.pool = p.endpoints.pool(b)
+	}
+	return of
+}
+
+// backends are the backends of a rule, with the sum of their weights.
+type backends struct {
+	all   []*backend
+	total int64
+}
+
+func (p *Proxy) backends(all []model.Backend) (of backends) {
+	for i := range all {
+		of.all = append(of.all, p.backend(&all[i]))
+		of.total += int64(all[i].Weight)
+	}
+	return of
+}
+
+// choose returns a backend by weight; nil where all weights are 0.
+func (b *backends) choose() *backend {
+	if b.total == 0 {
+		return nil
+	}
+	if len(b.all) == 1 {
+		return b.all[0]
+	}
+	n := rand.Int64N(b.total)
+	for _, of := range b.all {
+		if n -= int64(of.Weight); n < 0 {
+			return of
+		}
+	}
+	return nil
+}
+
+// outgoing has the connections to endpoints. A connection belongs to an address and a way to speak,
+// so routes that change keep theirs.
+type outgoing struct {
+	dial   func(ctx context.Context, network, address string) (net.Conn, error)
+	plain  *http.Transport
+	h2c    *http.Transport
+	mu     sync.Mutex
+	secure map[tlsKey]*http.Transport
+	// streams are the connections by server name, by port.
+	streams map[uint16]map[net.Conn]bool
+	ended   chan struct{} // closed and made anew when a stream ends
+}
+
+// tlsKey tells apart how backends are verified.
+type tlsKey struct {
+	h2, verify      bool
+	hostname, roots string
+	names           string
+}
+
+func newOutgoing(dial func(context.Context, string, string) (net.Conn, error)) *outgoing {
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: connectTimeout, KeepAlive: 30 * time.Second}).DialContext
+	}
+	plain := dial
+	dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if x := exchangeOf(ctx); x != nil && x.action.Timeouts.Connect > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, x.action.Timeouts.Connect)
+			defer cancel()
+		}
+		return plain(ctx, network, address)
+	}
+	o := &outgoing{dial: dial, secure: map[tlsKey]*http.Transport{}, streams: map[uint16]map[net.Conn]bool{}, ended: make(chan struct{})}
+	o.plain, o.h2c = o.transport(), o.transport()
+	o.h2c.Protocols = new(http.Protocols)
+	o.h2c.Protocols.SetUnencryptedHTTP2(true)
+	return o
+}
+
+func (o *outgoing) transport() *http.Transport {
+	return &http.Transport{
+		DialContext: o.dial, MaxIdleConnsPerHost: idlePerBackend, IdleConnTimeout: idleBackend, DisableCompression: true,
+		MaxResponseHeaderBytes: maxResponse, TLSHandshakeTimeout: connectTimeout, ExpectContinueTimeout: time.Second,
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
+	}
+}
+
+// to returns the transport of a backend.
+func (o *outgoing) to(b *backend, protocol model.Protocol, grpc bool) (string, *http.Transport) {
+	switch {
+	case b.Verify != nil || protocol == model.TLS || protocol == model.TLSH2:
+		return "https", o.tls(b, protocol == model.TLSH2 || grpc)
+	case protocol == model.H2C || grpc:
+		return "http", o.h2c
+	}
+	return "http", o.plain
+}
+
+func (o *outgoing) tls(b *backend, h2 bool) *http.Transport {
+	key := tlsKey{h2: h2}
+	if v := b.Verify; v != nil {
+		key.verify, key.hostname, key.roots = true, v.Hostname, v.Roots
+		for _, n := range v.Names {
+			key.names += n + "\n"
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if t := o.secure[key]; t != nil {
+		return t
+	}
+	t := o.transport()
+	t.TLSClientConfig = verifying(b.Verify)
+	t.Protocols = new(http.Protocols)
+	t.Protocols.SetHTTP1(!h2)
+	t.Protocols.SetHTTP2(true)
+	o.secure[key] = t
+	return t
+}
+
+// verifying is the check of a backend's certificate. A backend in TLS without a policy is spoken to
+// as by ingress-nginx: nothing says which name or authority to expect.
+func verifying(v *model.Verify) *tls.Config {
+	if v == nil {
+		return &tls.Config{InsecureSkipVerify: true}
+	}
+	config := &tls.Config{ServerName: v.Hostname}
+	if v.Roots != "" {
+		config.RootCAs = x509.NewCertPool()
+		config.RootCAs.AppendCertsFromPEM([]byte(v.Roots))
+	}
+	if len(v.Names) == 0 {
+		return config
+	}
+	// Other names than the one of the greeting are accepted, so the chain is verified here.
+	config.InsecureSkipVerify = true
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		opts := x509.VerifyOptions{Roots: config.RootCAs, Intermediates: x509.NewCertPool()}
+		for _, c := range state.PeerCertificates[1:] {
+			opts.Intermediates.AddCert(c)
+		}
+		if _, err := state.PeerCertificates[0].Verify(opts); err != nil {
+			return err
+		}
+		var err error
+		for _, name := range v.Names {
+			if err = named509(state.PeerCertificates[0], name); err == nil {
+				return nil
+			}
+		}
+		return err
+	}
+	return config
+}
+
+// named509 checks that a certificate has a DNS name or a URI.
+func named509(c *x509.Certificate, name string) error {
+	if slices.ContainsFunc(c.URIs, func(u *url.URL) bool { return u.String() == name }) {
+		return nil
+	}
+	return c.VerifyHostname(name)
+}
+
+func (o *outgoing) close() {
+	o.plain.CloseIdleConnections()
+	o.h2c.CloseIdleConnections()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, t := range o.secure {
+		t.CloseIdleConnections()
+	}
+}
+
+// forward is the transport of all requests: it chooses the endpoint, and another one where that is
+// safe.
+type forward struct{}
+
+// RoundTrip implements http.RoundTripper.
+func (forward) RoundTrip(out *http.Request) (*http.Response, error) {
+	x := exchangeOf(out.Context())
+	b, o := x.backend, x.action.proxy.out
+	state := b.pool.current.Load()
+	if !state.known {
+		return nil, errUnknownBackend
+	}
+	scheme, transport := o.to(b, cmp.Or(b.Protocol, state.protocol), x.action.GRPC)
+	out.URL.Scheme = scheme
+	var tried []netip.AddrPort
+	last := error(errNoEndpoints)
+	for len(tried) < maxTries {
+		addr, ok := x.endpoint(tried)
+		if !ok {
+			break
+		}
+		tried = append(tried, addr)
+		out.URL.Host, x.chosen = addr.String(), addr.String()
+		resp, err := x.try(transport, out)
+		if err == nil {
+			return resp, nil
+		}
+		if last = err; out.Context().Err() != nil || !x.again(out, err) {
+			break
+		}
+		x.action.proxy.metrics.retries.Inc()
+	}
+	return nil, last
+}
+
+// try sends the request to one endpoint.
+func (x *exchange) try(transport *http.Transport, out *http.Request) (*http.Response, error) {
+	limits := &x.action.Timeouts
+	t := &timed{read: limits.Read}
+	if limits.Backend > 0 {
+		t.timers = append(t.timers, time.AfterFunc(limits.Backend, x.late))
+	}
+	if limits.Read > 0 {
+		t.reading = time.AfterFunc(limits.Read, x.late)
+		t.timers = append(t.timers, t.reading)
+	}
+	if len(t.timers) == 0 {
+		return transport.RoundTrip(out)
+	}
+	resp, err := transport.RoundTrip(out)
+	if err != nil || resp.StatusCode == http.StatusSwitchingProtocols {
+		t.stop()
+		return resp, err
+	}
+	t.ReadCloser = resp.Body
+	resp.Body = t
+	return resp, nil
+}
+
+// late ends the request.
+func (x *exchange) late() { x.cancel(errTimeout) }
+
+// again reports whether a request may be sent to another endpoint. One that could not be reached
+// has seen nothing of it. Else the method must be idempotent, and no body may have been sent.
+func (x *exchange) again(out *http.Request, err error) bool {
+	if x.body != nil && x.body.touched.Load() {
+		return false
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return true
+	}
+	return x.body == nil && idempotent(out.Method)
+}
+
+func idempotent(method string) bool {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+		return true
+	}
+	return false
+}
+
+// endpoint returns the next endpoint to try: the one of the client's cookie, or the next in turn.
+func (x *exchange) endpoint(tried []netip.AddrPort) (netip.AddrPort, bool) {
+	affinity, pool := x.action.Affinity, x.backend.pool
+	if affinity == nil {
+		return pool.pick(tried)
+	}
+	if cookie, err := x.in.Cookie(affinity.Cookie); err == nil && len(tried) == 0 {
+		for _, a := range pool.current.Load().addrs {
+			if cookieOf(a) == cookie.Value {
+				return a, true
+			}
+		}
+	}
+	addr, ok := pool.pick(tried)
+	if ok {
+		x.cookie = &http.Cookie{
+			Name: affinity.Cookie, Value: cookieOf(addr), Path: cmp.Or(affinity.Path, "/"), HttpOnly: true, MaxAge: int(affinity.MaxAge / time.Second),
+			Secure: affinity.Secure || affinity.SameSite == "None", SameSite: sameSite(affinity.SameSite),
+		}
+	}
+	return addr, ok
+}
+
+func sameSite(s string) http.SameSite {
+	switch s {
+	case "Strict":
+		return http.SameSiteStrictMode
+	case "Lax":
+		return http.SameSiteLaxMode
+	case "None":
+		return http.SameSiteNoneMode
+	}
+	return 0
+}
+
+// cookieOf names an endpoint without its address.
+func cookieOf(a netip.AddrPort) string {
+	sum := sha256.Sum256([]byte(a.String()))
+	return hex.EncodeToString(sum[:16])
+}
+
+// stream joins a client with the backend of a server name.
+func (o *port) stream(client net.Conn, name string) {
+	defer client.Close()
+	e := o.table.view.Load().streamOf(lower(name))
+	if e == nil {
+		return
+	}
+	b := e.action.backends.choose()
+	if b == nil || b.Invalid != "" {
+		return
+	}
+	out := o.proxy.out
+	ctx, cancel := context.WithTimeout(context.Background(), 2*connectTimeout)
+	defer cancel()
+	var tried []netip.AddrPort
+	for len(tried) < maxTries {
+		addr, ok := b.pool.pick(tried)
+		if !ok {
+			return
+		}
+		tried = append(tried, addr)
+		backend, err := out.dial(ctx, "tcp", addr.String())
+		if err != nil {
+			continue
+		}
+		leave := out.enter(o.number, client)
+		join(client, backend)
+		_ = backend.Close()
+		leave()
+		return
+	}
+}
+
+// enter counts a stream of a port until the returned function is called.
+func (o *outgoing) enter(port uint16, c net.Conn) func() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.streams[port] == nil {
+		o.streams[port] = map[net.Conn]bool{}
+	}
+	o.streams[port][c] = true
+	return func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		delete(o.streams[port], c)
+		close(o.ended)
+		o.ended = make(chan struct{})
+	}
+}
+
+// wait waits for the streams of a port until ctx ends, and cuts the rest.
+func (o *outgoing) wait(ctx context.Context, port uint16) {
+	for {
+		o.mu.Lock()
+		left, ended := len(o.streams[port]), o.ended
+		if ctx.Err() != nil {
+			for c := range o.streams[port] {
+				_ = c.Close()
+			}
+			left = 0
+		}
+		o.mu.Unlock()
+		if left == 0 {
+			return
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+		}
+	}
+}

@@ -1,0 +1,471 @@
+// Package proxy is the data plane: it listens on the ports of listeners and sends requests to the
+// endpoints of Services by the routes of package model.
+//
+// Routes and listeners are replaced while it runs, without a pause: a request goes by the routes of
+// its beginning. It opens a port when a listener needs it, and closes it when none does.
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/barque/barque/edge/gateway/model"
+)
+
+// Limits of what strangers may cost.
+const (
+	maxConnections = 16384
+	maxHeader      = 64 << 10
+	headerTimeout  = 10 * time.Second
+	idleTimeout    = 2 * time.Minute
+	maxStreams     = 250
+	// retryListen is the pause between two attempts to open a port.
+	retryListen = 5 * time.Second
+)
+
+// Config of a Proxy.
+type Config struct {
+	// TrustedHops are proxies whose X-Forwarded-For counts. Balancers are those that name their
+	// clients by the PROXY protocol: their connections must begin with it.
+	TrustedHops, Balancers []netip.Prefix
+	// Certificate returns the certificate of a Secret; nil if there is none that can be used.
+	Certificate func(types.NamespacedName) *tls.Certificate
+	// Users returns the users of a Secret with their hashed passwords.
+	Users func(secret types.NamespacedName, perKey bool) map[string]string
+	// Listen opens a port; nil is that of all addresses of the machine.
+	Listen func(port uint16) (net.Listener, error)
+	// Dial reaches endpoints; nil is TCP.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Refused is called when a port cannot be opened, once for each series of attempts.
+	Refused func(port uint16, err error)
+	// AccessLog gets a line of JSON for each request; nil is none.
+	AccessLog io.Writer
+	// Drain is how long requests may take to end when Run is told to; 0 is 10 s.
+	Drain  time.Duration
+	Logger *slog.Logger
+}
+
+// Proxy serves routes.
+type Proxy struct {
+	config    Config
+	endpoints *Endpoints
+	out       *outgoing
+	access    *slog.Logger
+	metrics   *metrics
+	mirrors   chan struct{} // places of copies under way
+	open      atomic.Int64  // connections
+
+	mu     sync.Mutex
+	ports  map[uint16]*port
+	routes map[model.Origin]*compiled
+	wake   chan struct{}
+
+	// selfSigned makes the stand-in for missing certificates once.
+	selfSigned func() (*tls.Certificate, error)
+}
+
+// New returns a proxy that listens nowhere yet.
+func New(config Config, endpoints *Endpoints) *Proxy {
+	if config.Listen == nil {
+		config.Listen = func(port uint16) (net.Listener, error) {
+			return net.Listen("tcp", ":"+strconv.Itoa(int(port)))
+		}
+	}
+	if config.Drain == 0 {
+		config.Drain = 10 * time.Second
+	}
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	if config.Refused == nil {
+		config.Refused = func(uint16, error) {}
+	}
+	p := &Proxy{
+		config: config, endpoints: endpoints, out: newOutgoing(config.Dial), metrics: newMetrics(), mirrors: make(chan struct{}, maxMirrors),
+		ports: map[uint16]*port{}, routes: map[model.Origin]*compiled{}, wake: make(chan struct{}, 1),
+	}
+	p.selfSigned = sync.OnceValues(selfSigned)
+	if config.AccessLog != nil {
+		p.access = slog.New(slog.NewJSONHandler(config.AccessLog, nil))
+	}
+	return p
+}
+
+// port is one port of this machine, open or not.
+type port struct {
+	proxy  *Proxy
+	number uint16
+	table  *table
+	// listeners are by what they serve and their hostname.
+	listeners atomic.Pointer[map[host]*model.Listener]
+	server    *http.Server
+	socket    net.Listener // nil while it is not open
+	refused   bool
+	done      *sync.WaitGroup // of the socket's goroutines
+}
+
+// port returns the state of a port. The caller holds mu.
+func (p *Proxy) port(number uint16) *port {
+	if of := p.ports[number]; of != nil {
+		return of
+	}
+	of := &port{proxy: p, number: number, table: newTable()}
+	of.listeners.Store(&map[host]*model.Listener{})
+	p.ports[number] = of
+	return of
+}
+
+// SetListeners replaces all listeners.
+func (p *Proxy) SetListeners(all []model.Listener) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	byPort := map[uint16]map[host]*model.Listener{}
+	for i := range all {
+		l := &all[i]
+		if byPort[l.Port] == nil {
+			byPort[l.Port] = map[host]*model.Listener{}
+		}
+		h := host{l.Serve, l.Hostname}
+		if other := byPort[l.Port][h]; other != nil {
+			l = merged(other, l)
+		}
+		byPort[l.Port][h] = l
+		p.port(l.Port)
+	}
+	for number, of := range p.ports {
+		listeners := byPort[number]
+		isolated := map[host]bool{}
+		for h, l := range listeners {
+			if l.Isolated {
+				isolated[h] = true
+			}
+		}
+		of.listeners.Store(&listeners)
+		of.table.isolate(isolated)
+	}
+	p.poke()
+}
+
+// merged is a listener for two of the same name.
+func merged(a, b *model.Listener) *model.Listener {
+	both := *a
+	both.Isolated, both.SelfSigned = a.Isolated || b.Isolated, a.SelfSigned || b.SelfSigned
+	both.Certificates = slices.Clone(a.Certificates)
+	for _, c := range b.Certificates {
+		if !slices.Contains(both.Certificates, c) {
+			both.Certificates = append(both.Certificates, c)
+		}
+	}
+	return &both
+}
+
+// SetRoutes replaces some routes; nil removes one.
+func (p *Proxy) SetRoutes(changes map[model.Origin]*model.Route) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	next := map[model.Origin]*compiled{}
+	for origin, route := range changes {
+		next[origin] = nil
+		if route != nil {
+			next[origin] = p.compile(route)
+		}
+	}
+	for number := range p.touched(changes) {
+		now, before := map[model.Origin]*compiled{}, map[model.Origin]*compiled{}
+		for origin, c := range next {
+			before[origin], now[origin] = p.on(number, p.routes[origin]), p.on(number, c)
+		}
+		p.port(number).table.set(now, before)
+	}
+	for origin, c := range next {
+		if c == nil {
+			delete(p.routes, origin)
+		} else {
+			p.routes[origin] = c
+		}
+	}
+}
+
+// touched are the ports of these routes, as they were and as they will be.
+func (p *Proxy) touched(changes map[model.Origin]*model.Route) map[uint16]bool {
+	all := map[uint16]bool{}
+	for origin, route := range changes {
+		if old := p.routes[origin]; old != nil {
+			for _, place := range old.Places {
+				all[place.Port] = true
+			}
+		}
+		if route != nil {
+			for _, place := range route.Places {
+				all[place.Port] = true
+			}
+		}
+	}
+	return all
+}
+
+// on is a route with its hosts on a port; nil if it has none there.
+func (p *Proxy) on(number uint16, c *compiled) *compiled {
+	if c == nil {
+		return nil
+	}
+	hosts := map[host]*model.Place{}
+	for i := range c.Places {
+		if place := &c.Places[i]; place.Port == number {
+			for _, name := range place.Hosts {
+				hosts[host{place.Serve, name}] = place
+			}
+		}
+	}
+	if len(hosts) == 0 {
+		return nil
+	}
+	here := *c
+	here.port = hosts
+	return &here
+}
+
+func (p *Proxy) poke() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run opens the ports that listeners need until ctx ends. Then it takes no more connections, and
+// gives requests and streams their time to end.
+func (p *Proxy) Run(ctx context.Context) error {
+	retry := time.NewTicker(retryListen)
+	defer retry.Stop()
+	for {
+		p.reconcile()
+		select {
+		case <-ctx.Done():
+			p.stop()
+			return nil
+		case <-p.wake:
+		case <-retry.C:
+		}
+	}
+}
+
+// reconcile opens and closes ports.
+func (p *Proxy) reconcile() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, number := range slices.Sorted(maps.Keys(p.ports)) {
+		of := p.ports[number]
+		wanted := len(*of.listeners.Load()) > 0
+		switch {
+		case wanted && of.socket == nil:
+			socket, err := p.config.Listen(number)
+			if err != nil {
+				if !of.refused {
+					of.refused = true
+					p.config.Refused(number, err)
+				}
+				continue
+			}
+			of.refused = false
+			of.start(socket)
+		case !wanted && of.socket != nil:
+			closing := of.detach()
+			go closing(p.config.Drain)
+		}
+	}
+}
+
+// stop closes all ports at once and waits for what is under way.
+func (p *Proxy) stop() {
+	p.mu.Lock()
+	var all []func(time.Duration)
+	for _, of := range p.ports {
+		if of.socket != nil {
+			all = append(all, of.detach())
+		}
+	}
+	p.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, closing := range all {
+		wg.Go(func() { closing(p.config.Drain) })
+	}
+	wg.Wait()
+	p.out.close()
+}
+
+// start serves a socket. It ends with the function that detach returns.
+func (o *port) start(socket net.Listener) {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	logger := o.proxy.config.Logger
+	o.server = &http.Server{
+		Handler: o, Protocols: &protocols, MaxHeaderBytes: maxHeader, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+		// Faults of clients are theirs, and would fill the log.
+		ErrorLog: log.New(io.Discard, "", 0),
+	}
+	o.socket, o.done = socket, &sync.WaitGroup{}
+	queue := newQueue(socket.Addr())
+	o.done.Go(func() {
+		if err := o.server.Serve(queue); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			logger.Error("a port of the gateway has ended", "port", o.number, "error", err)
+		}
+	})
+	o.done.Go(func() { o.accept(socket, queue) })
+}
+
+// detach closes the socket. The returned function waits for requests and streams, and cuts what
+// lasts longer.
+func (o *port) detach() func(time.Duration) {
+	socket, server, done := o.socket, o.server, o.done
+	o.socket, o.server, o.done = nil, nil, nil
+	_ = socket.Close()
+	return func(drain time.Duration) {
+		ctx, cancel := context.WithTimeout(context.Background(), drain)
+		defer cancel()
+		if err := server.Shutdown(ctx); err != nil {
+			_ = server.Close()
+		}
+		o.proxy.out.wait(ctx, o.number)
+		done.Wait()
+	}
+}
+
+// accept takes connections until the socket is closed.
+func (o *port) accept(socket net.Listener, queue *queue) {
+	var wait time.Duration
+	for {
+		conn, err := socket.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // such as too many open files
+			wait = min(max(2*wait, 5*time.Millisecond), time.Second)
+			pause := time.NewTimer(wait)
+			<-pause.C
+			continue
+		}
+		wait = 0
+		if o.proxy.open.Add(1) > maxConnections {
+			o.proxy.open.Add(-1)
+			_ = conn.Close()
+			continue
+		}
+		held := &counted{Conn: conn, leave: func() { o.proxy.open.Add(-1) }}
+		// Ends with the connection's greeting, which is limited in time, or with its stream.
+		go o.greet(held, queue)
+	}
+}
+
+// greet reads what comes before HTTP, and hands the connection on.
+func (o *port) greet(conn net.Conn, queue *queue) {
+	if contains(o.proxy.config.Balancers, addrOf(conn.RemoteAddr()).Addr()) {
+		client, err := named(conn)
+		if err != nil {
+			_ = conn.Close()
+			return
+		}
+		conn = client
+	}
+	listeners := *o.listeners.Load()
+	secure, streams := false, false
+	for h := range listeners {
+		secure = secure || h.serve != model.HTTP
+		streams = streams || h.serve == model.Passthrough
+	}
+	if !secure {
+		queue.put(conn)
+		return
+	}
+	if streams {
+		name, peeked, err := hello(conn)
+		if err != nil {
+			_ = conn.Close()
+			return
+		}
+		conn = peeked
+		if serve, ok := listenerFor(listeners, name); ok && serve == model.Passthrough {
+			o.stream(conn, name)
+			return
+		}
+	}
+	queue.put(tls.Server(conn, o.tls()))
+}
+
+// listenerFor returns how a server name is served, by the most specific listener.
+func listenerFor(listeners map[host]*model.Listener, name string) (model.Serve, bool) {
+	for h := range candidates(model.Passthrough, name) {
+		if listeners[h] != nil {
+			return model.Passthrough, true
+		}
+		if listeners[host{model.HTTPS, h.name}] != nil {
+			return model.HTTPS, true
+		}
+	}
+	return 0, false
+}
+
+// find returns the most specific listener of a name.
+func (o *port) find(serve model.Serve, name string) *model.Listener {
+	listeners := *o.listeners.Load()
+	for h := range candidates(serve, name) {
+		if l := listeners[h]; l != nil {
+			return l
+		}
+	}
+	return nil
+}
+
+func (o *port) tls() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+		GetCertificate: o.certificate,
+	}
+}
+
+// certificate chooses the certificate for a client at each handshake, so a new one is used at once
+// and no connection is cut.
+func (o *port) certificate(info *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	l := o.find(model.HTTPS, lower(info.ServerName))
+	if l == nil {
+		return nil, fmt.Errorf("no listener for the server name %q", info.ServerName)
+	}
+	var first *tls.Certificate
+	for _, secret := range l.Certificates {
+		c := o.proxy.config.Certificate(secret)
+		if c == nil {
+			continue
+		}
+		if info.SupportsCertificate(c) == nil {
+			return c, nil
+		}
+		if first == nil {
+			first = c
+		}
+	}
+	if first == nil && l.SelfSigned {
+		return o.proxy.selfSigned()
+	}
+	if first == nil {
+		return nil, fmt.Errorf("no usable certificate for the server name %q", info.ServerName)
+	}
+	return first, nil
+}

@@ -1,0 +1,151 @@
+package translate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/barque/barque/edge/gateway/model"
+)
+
+func lowerName(h *gatewayv1.Hostname) string { return strings.ToLower(string(value(h, ""))) }
+
+// Attached is a listener with a route.
+type Attached struct {
+	Gateway  types.NamespacedName
+	Listener string
+}
+
+// Route is the translation of a route.
+type Route struct {
+	Model *model.Route
+	// Parents are the conditions for each parent of our class.
+	Parents  []gatewayv1.RouteParentStatus
+	Attached []Attached
+	// Services are those that the route refers to, whether they exist or not.
+	Services []types.NamespacedName
+}
+
+// object is what all kinds of routes have.
+type object struct {
+	meta  *metav1.ObjectMeta
+	kind  string
+	spec  *gatewayv1.CommonRouteSpec
+	hosts []gatewayv1.Hostname
+	// refused is what has no effect here; such a route is not accepted.
+	refused  string
+	resolved resolved
+}
+
+// resolved is what became of references to backends.
+type resolved struct {
+	reason   gatewayv1.RouteConditionReason
+	message  string
+	services []types.NamespacedName
+}
+
+func (r *resolved) fail(reason gatewayv1.RouteConditionReason, message string) string {
+	if r.reason == "" {
+		r.reason, r.message = reason, message
+	}
+	return message
+}
+
+// attach places a route at the listeners of its parents.
+func attach(c Cluster, ports Ports, o *object, route *model.Route) Route {
+	out := Route{Model: route, Services: o.resolved.services}
+	for _, ref := range o.spec.ParentRefs {
+		group, kind := value(ref.Group, gatewayv1.GroupName), value(ref.Kind, "Gateway")
+		if group != gatewayv1.GroupName || kind != "Gateway" {
+			continue
+		}
+		key := types.NamespacedName{Namespace: string(value(ref.Namespace, gatewayv1.Namespace(o.meta.Namespace))), Name: string(ref.Name)}
+		g := c.Gateway(key)
+		if g == nil || !Ours(c.GatewayClass(string(g.Spec.GatewayClassName))) {
+			continue
+		}
+		reason, message := out.place(c, ports, o, &ref, g)
+		accepted := condition(string(gatewayv1.RouteConditionAccepted), string(reason), message, reason == gatewayv1.RouteReasonAccepted, o.meta.Generation)
+		found := condition(string(gatewayv1.RouteConditionResolvedRefs), string(gatewayv1.RouteReasonResolvedRefs), "", true, o.meta.Generation)
+		if o.resolved.reason != "" {
+			found = condition(string(gatewayv1.RouteConditionResolvedRefs), string(o.resolved.reason), o.resolved.message, false, o.meta.Generation)
+		}
+		out.Parents = append(out.Parents, gatewayv1.RouteParentStatus{ParentRef: ref, ControllerName: GatewayController, Conditions: []metav1.Condition{accepted, found}})
+	}
+	return out
+}
+
+// place adds the places of one parent, and returns whether the route is accepted there.
+func (r *Route) place(c Cluster, ports Ports, o *object, ref *gatewayv1.ParentReference, g *gatewayv1.Gateway) (gatewayv1.RouteConditionReason, string) {
+	if o.refused != "" {
+		return gatewayv1.RouteReasonUnsupportedValue, o.refused
+	}
+	translated := TranslateGateway(unread{c}, ports, g, true)
+	var named, allowed, hosts int
+	for i := range translated.Listeners {
+		l := &translated.Listeners[i]
+		if ref.SectionName != nil && string(*ref.SectionName) != l.Name || ref.Port != nil && *ref.Port != l.spec.Port {
+			continue
+		}
+		named++
+		if !allows(c, g, l, o) {
+			continue
+		}
+		allowed++
+		names := namesAt(l.Model.Hostname, o.hosts)
+		if len(names) == 0 {
+			continue
+		}
+		hosts++
+		r.Attached = append(r.Attached, Attached{Gateway: types.NamespacedName{Namespace: g.Namespace, Name: g.Name}, Listener: l.Name})
+		if l.Serves {
+			r.Model.Places = append(r.Model.Places, model.Place{Port: l.Model.Port, Serve: l.Model.Serve, Hosts: names})
+		}
+	}
+	switch {
+	case named == 0:
+		return gatewayv1.RouteReasonNoMatchingParent, "the Gateway has no listener of that name and port"
+	case allowed == 0:
+		return gatewayv1.RouteReasonNotAllowedByListeners, fmt.Sprintf("no listener allows a %s of the namespace %s", o.kind, o.meta.Namespace)
+	case hosts == 0:
+		return gatewayv1.RouteReasonNoMatchingListenerHostname, "no listener has one of the hostnames"
+	}
+	return gatewayv1.RouteReasonAccepted, ""
+}
+
+// allows reports whether a listener takes routes of that kind and namespace.
+func allows(c Cluster, g *gatewayv1.Gateway, l *Listener, o *object) bool {
+	if !slices.ContainsFunc(l.Kinds, func(k gatewayv1.RouteGroupKind) bool { return string(k.Kind) == o.kind }) {
+		return false
+	}
+	from, selector := gatewayv1.NamespacesFromSame, (*metav1.LabelSelector)(nil)
+	if a := l.spec.AllowedRoutes; a != nil && a.Namespaces != nil {
+		from, selector = value(a.Namespaces.From, from), a.Namespaces.Selector
+	}
+	switch from {
+	case gatewayv1.NamespacesFromAll:
+		return true
+	case gatewayv1.NamespacesFromSelector:
+		return selects(c, selector, o.meta.Namespace)
+	case gatewayv1.NamespacesFromSame:
+		return o.meta.Namespace == g.Namespace
+	}
+	return false
+}
+
+// namesAt are the names that a route has at a listener.
+func namesAt(listener string, hosts []gatewayv1.Hostname) (names []string) {
+	if len(hosts) == 0 {
+		return []string{listener}
+	}
+	for _, h := range hosts {
+		if name, ok := meet(listener, string(h)); ok && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,161 @@
+// Package translate makes the routes of package model out of Ingresses and objects of the Gateway
+// API, with the conditions that upstream defines. Its functions are pure: what an object refers to
+// comes from a Cluster.
+package translate
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+)
+
+const (
+	// GatewayController is the controller of GatewayClasses, IngressController that of
+	// IngressClasses.
+	GatewayController = "barque.io/gateway"
+	IngressController = "barque.io/ingress"
+	// Class is the name of the classes that every cluster has.
+	Class = "barque"
+)
+
+// Cluster is what objects refer to. A nil object is one that does not exist.
+type Cluster interface {
+	GatewayClass(name string) *gatewayv1.GatewayClass
+	Gateway(types.NamespacedName) *gatewayv1.Gateway
+	Namespace(name string) *corev1.Namespace
+	Service(types.NamespacedName) *corev1.Service
+	Grants(namespace string) []*gatewayv1.ReferenceGrant
+	// Certificate returns why a Secret cannot be used as a certificate, or nil.
+	Certificate(types.NamespacedName) error
+}
+
+// Ports are those that listeners may have.
+type Ports struct {
+	HTTP, HTTPS uint16
+	// Allowed are the only ports of Gateways.
+	Allowed []uint16
+	// Modes says for ports with TLS and without whose they are; see Modes.
+	Modes map[uint16]bool
+}
+
+// Modes decides for each port whether connections begin with TLS. A port has one answer: that of
+// the Ingresses, or of the oldest Gateway.
+func Modes(ports Ports, gateways []*gatewayv1.Gateway) map[uint16]bool {
+	modes := map[uint16]bool{ports.HTTP: false, ports.HTTPS: true}
+	sorted := slices.SortedFunc(slices.Values(gateways), func(a, b *gatewayv1.Gateway) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	for _, g := range sorted {
+		for i := range g.Spec.Listeners {
+			l := &g.Spec.Listeners[i]
+			if _, taken := modes[uint16(l.Port)]; !taken && supported(l.Protocol) {
+				modes[uint16(l.Port)] = l.Protocol != gatewayv1.HTTPProtocolType
+			}
+		}
+	}
+	return modes
+}
+
+func supported(p gatewayv1.ProtocolType) bool {
+	return p == gatewayv1.HTTPProtocolType || p == gatewayv1.HTTPSProtocolType || p == gatewayv1.TLSProtocolType
+}
+
+// Ours reports whether a class is served by this controller.
+func Ours(c *gatewayv1.GatewayClass) bool {
+	return c != nil && c.Spec.ControllerName == GatewayController
+}
+
+// condition is one of the conditions of a status.
+func condition(kind, reason, message string, ok bool, generation int64) metav1.Condition {
+	status := metav1.ConditionFalse
+	if ok {
+		status = metav1.ConditionTrue
+	}
+	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: generation}
+}
+
+// ClassStatus returns the conditions of a class.
+func ClassStatus(c *gatewayv1.GatewayClass) []metav1.Condition {
+	if c.Spec.ParametersRef != nil {
+		return []metav1.Condition{condition(string(gatewayv1.GatewayClassConditionStatusAccepted), string(gatewayv1.GatewayClassReasonInvalidParameters),
+			"this controller has no parameters", false, c.Generation)}
+	}
+	return []metav1.Condition{condition(string(gatewayv1.GatewayClassConditionStatusAccepted), string(gatewayv1.GatewayClassReasonAccepted),
+		"the gateway of every node serves this class", true, c.Generation)}
+}
+
+// granted reports whether a ReferenceGrant lets an object of another namespace refer to one.
+func granted(c Cluster, kind, from string, toGroup, toKind string, to types.NamespacedName) bool {
+	if from == to.Namespace {
+		return true
+	}
+	for _, g := range c.Grants(to.Namespace) {
+		if !slices.ContainsFunc(g.Spec.From, func(f gatewayv1.ReferenceGrantFrom) bool {
+			return f.Group == gatewayv1.GroupName && string(f.Kind) == kind && string(f.Namespace) == from
+		}) {
+			continue
+		}
+		if slices.ContainsFunc(g.Spec.To, func(t gatewayv1.ReferenceGrantTo) bool {
+			return string(t.Group) == toGroup && string(t.Kind) == toKind && (t.Name == nil || *t.Name == "" || string(*t.Name) == to.Name)
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// selects reports whether a selector of namespaces includes one.
+func selects(c Cluster, selector *metav1.LabelSelector, namespace string) bool {
+	s, err := metav1.LabelSelectorAsSelector(selector)
+	if err != nil || selector == nil {
+		return false
+	}
+	n := c.Namespace(namespace)
+	return n != nil && s.Matches(labels.Set(n.Labels))
+}
+
+// meet is the intersection of two names, of which each may be "" or begin with "*."; false if it is
+// empty.
+func meet(a, b string) (string, bool) {
+	a, b = strings.ToLower(a), strings.ToLower(b)
+	switch {
+	case a == "" || a == b:
+		return b, true
+	case b == "":
+		return a, true
+	case below(a, b):
+		return a, true
+	case below(b, a):
+		return b, true
+	}
+	return "", false
+}
+
+// below reports whether name is one of those of a name with a star.
+func below(name, star string) bool {
+	suffix, ok := strings.CutPrefix(star, "*")
+	return ok && strings.HasSuffix(name, suffix) && len(name) > len(suffix)
+}
+
+// pattern compiles an expression that has to match a whole text.
+func pattern(expression string) (*regexp.Regexp, error) {
+	if len(expression) > 1024 {
+		return nil, fmt.Errorf("the expression is longer than 1024 characters")
+	}
+	return regexp.Compile("^(?:" + expression + ")$")
+}
+
+func value[T any](p *T, otherwise T) T {
+	if p == nil {
+		return otherwise
+	}
+	return *p
+}
