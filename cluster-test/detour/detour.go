@@ -45,7 +45,8 @@ const (
 )
 
 // Open gives packets between the nodes the delay that delay returns, each way; a negative one loses
-// the packet.
+// the packet. It must not change the order of packets much: those of one direction stay in order.
+// delay is called from many goroutines.
 func Open(ends []End, delay func(from, to netip.Addr) time.Duration) (*Detour, error) {
 	d := &Detour{tuns: make(map[netip.Addr]*os.File), delay: delay, done: make(chan struct{})}
 	for _, e := range ends {
