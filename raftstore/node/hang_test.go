@@ -377,7 +377,7 @@ func TestALeaderWithASlowDiskLeadsOn(t *testing.T) {
 	})
 }
 
-// TestOnlyServerWhoseDiskHangs: nobody can take its place, so it leads again when it can.
+// TestOnlyServerWhoseDiskHangs: no other can take its place, so it leads again when it can.
 func TestOnlyServerWhoseDiskHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 1)

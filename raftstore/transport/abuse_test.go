@@ -27,7 +27,7 @@ func abused(t *testing.T, edit func(*transport.Config)) (server, friend *transpo
 	cert := ca.Issue(transport.ServerOrganization)
 	cfg := transport.Config{
 		Listener: l, Certificate: func() *tls.Certificate { return cert }, Roots: ca.Pool,
-		MaxHandshakes: 16, MaxHandshakesFrom: 8, HandshakeTimeout: await.Hang, // nobody is helped by waiting
+		MaxHandshakes: 16, MaxHandshakesFrom: 8, HandshakeTimeout: await.Hang, // a longer wait helps none
 	}
 	if edit != nil {
 		edit(&cfg)
@@ -52,7 +52,7 @@ func from(t *testing.T, addr string, to *transport.Mux) net.Conn {
 	return conn
 }
 
-// closed tells whether the server ends a connection.
+// closed reports whether the server ends a connection.
 func closed(conn net.Conn) bool {
 	conn.SetReadDeadline(time.Now().Add(await.Hang))
 	_, err := io.Copy(io.Discard, conn)
@@ -60,7 +60,7 @@ func closed(conn net.Conn) bool {
 }
 
 // TestFloods lets unauthenticated clients open many connections that never say anything, or that
-// say nonsense. A server of the cluster gets in at once, each time, and what the flood costs does
+// say nonsense. A server of the cluster gets in at once, each time, and the cost of the flood does
 // not grow with it.
 func TestFloods(t *testing.T) {
 	const places, each = 16, 8
@@ -112,7 +112,7 @@ func TestFloods(t *testing.T) {
 }
 
 // TestOnePeerHasItsShare lets an authenticated server open more connections than are its due.
-// Another one is not concerned, and what is closed counts no more.
+// Another one is not concerned, and closed connections count no more.
 func TestOnePeerHasItsShare(t *testing.T) {
 	const most = 4
 	server, greedy := abused(t, func(cfg *transport.Config) { cfg.MaxConns = most })
