@@ -15,7 +15,7 @@
 //	   └──────────────────────────────────────────────────────────────────────────────────── clean
 //	     no value is under an old key: it is dropped     each server drops what its disk had before
 //
-// It is a rollover (package rollover). What holds, beside what does for every rollover:
+// It is a rollover (package rollover). Beside the guarantees of every rollover, these hold:
 //
 //   - a key is in the store, and on the disks of a quorum, before any value is under it;
 //   - a write of an encrypted resource counts only while the state of the keys is the one by which

@@ -149,7 +149,7 @@ func TestDamagedState(t *testing.T) {
 				}
 				s.wantFenced("damaged", true)
 				view := w.backup()
-				for key, want := range view.model { // what was written before is read
+				for key, want := range view.model { // earlier writes are read
 					for _, item := range view.items {
 						if item.Key != key {
 							continue

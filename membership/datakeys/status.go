@@ -66,7 +66,7 @@ type ServerStatus struct {
 	// Problem is why it has not taken over the newest state, if it says so.
 	Problem string `json:"problem,omitempty"`
 	// Cleaned reports whether its disk has no values from before the last change that came to the
-	// step Clean. A server that is away has what it had.
+	// step Clean. A server that is away keeps its values.
 	Cleaned bool `json:"cleaned"`
 }
 

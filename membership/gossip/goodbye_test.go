@@ -70,7 +70,7 @@ func TestAGoodbyeThatComesAfterTheDeath(t *testing.T) {
 }
 
 // Gossip drops a good-bye wherever the end of the member comes first, and may lose it. The servers
-// are told.
+// get it directly.
 func TestServersHearAGoodbyeThatGossipLoses(t *testing.T) {
 	ca := newCA(t)
 	seed := freeAddr(t, 81)

@@ -10,7 +10,7 @@ import (
 	"github.com/barque/barque/internal/connlimit"
 )
 
-// streamLimits bound the TCP connections of all machines to the gossip port, and what they send. A
+// streamLimits bound the TCP connections of all machines to the gossip port, and their bytes. A
 // member needs one for some milliseconds, and memberlist closes each after its TCPTimeout. The
 // state of 5,000 members takes some 3 MiB.
 var streamLimits = connlimit.Limits{Total: 256, PerSource: 64, Bytes: 32 << 20}
@@ -22,7 +22,7 @@ type transport struct {
 	*memberlist.NetTransport
 	limiter *connlimit.Limiter
 	streams chan net.Conn
-	done    chan struct{} // closed when nobody takes connections any more
+	done    chan struct{} // closed when no connections are taken any more
 	ended   chan struct{} // closed when no more come
 	stop    sync.Once
 	running sync.WaitGroup

@@ -109,7 +109,8 @@ func TestAForgedAgentIsNotRenewed(t *testing.T) {
 	}
 }
 
-// TestAgentsGetWhatTheyNeed: who has the list gets it no second time, and nobody gets its texts.
+// TestAgentsGetWhatTheyNeed: an agent that has the list gets it no second time, and none gets
+// its texts.
 func TestAgentsGetWhatTheyNeed(t *testing.T) {
 	c := newCluster(t)
 	c.entries = &revocation.Entries{Version: 7, List: []revocation.Entry{{Kind: revocation.Agent, Name: "a9", Revision: 5, By: "ann", Why: "it was lost", Key: "ab", CAs: []string{"cd"}}}}
@@ -122,7 +123,7 @@ func TestAgentsGetWhatTheyNeed(t *testing.T) {
 	}
 }
 
-// TestARevokedAgentIsAStranger: who was a node guesses tokens no faster than anybody else.
+// TestARevokedAgentIsAStranger: a former node guesses tokens no faster than any stranger.
 func TestARevokedAgentIsAStranger(t *testing.T) {
 	c := newCluster(t)
 	now := time.Now()

@@ -10,7 +10,7 @@
 //	                                          ▼ each server             │ its signed metadata
 //	                     fetch what is lacking, write it down, use it ──┘ has the generation
 //
-// What holds:
+// Guarantees:
 //   - the leader alone makes the next step, in its term, and only when the Kind waits for nobody;
 //   - a step is one write that names the revision before it: after any crash, any leader goes on;
 //   - a server writes keys to its disk before it uses them;
