@@ -20,10 +20,10 @@ import (
 	"github.com/barque/barque/internal/procstat"
 )
 
-// A healthy idle cluster writes nothing for a minute, which is longer than anything that repeats
-// itself but for hourly work; and its servers hold the same state. Pods run meanwhile, the leases
-// of nodes are read and watched, and a backup has been made. It does not run beside clusters of
-// other tests: on a busy machine a node would be late now and then, which is written.
+// A healthy idle cluster writes nothing for a minute, which is longer than the period of any work
+// but the hourly one, and its servers hold the same state. Pods run meanwhile, the leases of nodes
+// are read and watched, and a backup has been made. The test does not run beside clusters of other
+// tests: on a busy machine a node would be late at times, which is written.
 func TestIdleClusterWritesNothing(t *testing.T) {
 	c := sharedCluster(t)
 	s := NewSpace(t, c)
@@ -71,7 +71,8 @@ func TestIdleClusterWritesNothing(t *testing.T) {
 	}
 }
 
-// idles waits until nothing was written for some time, with something else done now and then.
+// idles waits until nothing was written for some time, and calls meanwhile, if not nil, at
+// each look.
 func (c *Cluster) idles(ctx context.Context, patience, idle time.Duration, meanwhile func(context.Context) error) error {
 	var since time.Time
 	var revision uint64

@@ -42,7 +42,7 @@ type thief struct {
 	c      *Cluster
 	client kubernetes.Interface
 	server string // https://…
-	ca     string // digest of the cluster's CA, which everybody may know
+	ca     string // digest of the cluster's CA, which is public
 }
 
 func newThief(t *testing.T, c *Cluster) *thief {

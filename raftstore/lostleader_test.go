@@ -227,8 +227,8 @@ func TestAVoteIsAskedForOverAConnectionThatWorks(t *testing.T) {
 	})
 }
 
-// TestLogTellsWhyAServerCampaigns: of each election one line says why this server began it, whoever
-// found that it is time.
+// TestLogTellsWhyAServerCampaigns: of each election one line says why this server began it,
+// whichever server proposed it.
 func TestLogTellsWhyAServerCampaigns(t *testing.T) {
 	const impatient = 100 * time.Millisecond
 	for name, test := range map[string]struct {

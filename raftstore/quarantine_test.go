@@ -23,8 +23,8 @@ import (
 // onePeriod is how often the leader compares, and a little for the exchange.
 const onePeriod = 5*time.Second + 500*time.Millisecond
 
-// corrupt gives a server another state at the revision that it has. The caller sees to it that
-// nothing is written meanwhile.
+// corrupt gives a server another state at the revision that it has. The caller must not
+// write meanwhile.
 func corrupt(t *testing.T, s *raftstore.Server, marker string) {
 	t.Helper()
 	synctest.Wait() // the one writer of the state rests

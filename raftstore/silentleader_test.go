@@ -102,7 +102,7 @@ func TestALeaderThatWasDeposedTooSoonTeaches(t *testing.T) {
 			<-time.After(1500 * time.Millisecond)
 			c.Net.Heal()
 			keepsItsLeader(t, c, next, now)
-			// Whoever is gone for good is still replaced, before Raft would do it.
+			// A leader that is gone for good is still replaced, before Raft would do it.
 			began := time.Now()
 			c.Net.Mute(storetest.Addr(next))
 			if _, err := c.Servers[(next+1)%size].Commit(limited(t), put("/last", "v")); err != nil {

@@ -225,7 +225,7 @@ func TestAStarvedGroupKeepsItsLeader(t *testing.T) {
 }
 
 // TestASlowDiskIsNotAHungOne: disks that have become slow, on machines that are not short of CPU,
-// cost no leader its place. One that hangs does, as soon as ever.
+// cost no leader its place. One that hangs does, without delay.
 func TestASlowDiskIsNotAHungOne(t *testing.T) {
 	for seed := range max(starvedRounds()/6, 1) {
 		synctest.Test(t, func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 type Foreign struct {
 	Files    map[string]string // files and directories of this machine, by path in the image
 	Links    map[string]string // targets of symbolic links, by path in the image
-	Dirs     []string          // empty directories, in which everybody may write
+	Dirs     []string          // empty directories that every user may write to
 	Users    []string          // lines of /etc/passwd beside root's, nobody's and nonroot's
 	Shell    bool              // busybox
 	Packages []string          // Debian packages, with the libraries that they depend on

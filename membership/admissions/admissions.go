@@ -1,7 +1,7 @@
-// Package admissions keeps the records of its members' admission, in the store and outside of the
-// Kubernetes API: which machine joined when and by which token, and which key each server has now.
-// A certificate of the cluster's CA proves a name. The recorded key proves that the holder is the
-// member of that name, and not a thief of the CA.
+// Package admissions keeps the records of the admission of the cluster's members, in the store and
+// outside of the Kubernetes API: which machine joined when and by which token, and which key each
+// server has now. A certificate of the cluster's CA proves a name. The recorded key proves that the
+// holder is the member of that name, and not a thief of the CA.
 package admissions
 
 import (

@@ -702,8 +702,8 @@ func TestUnknownResources(t *testing.T) {
 }
 
 // TestFilesAtRandom: files come, change and go, keys change, servers are off for any time, leaders
-// are killed at any moment, and slow writers write. Files have wildcards and exceptions. Whoever
-// has the file in use reads all, nothing is lost, and nothing that was encrypted is ever in clear.
+// are killed at any moment, and slow writers write. Files have wildcards and exceptions. A server
+// with the file in use reads all, nothing is lost, and nothing that was encrypted is ever in clear.
 func TestFilesAtRandom(t *testing.T) {
 	for seed := range uint64(*seeds) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

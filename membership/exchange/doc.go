@@ -23,7 +23,7 @@
 // Beside the guarantees of every rollover, these always hold:
 //   - no node issues by a CA that some node does not believe yet, and none is dropped by which
 //     somebody's certificates still are, unless it is forced;
-//   - what undoes or forces an exchange needs no key, and waits for nobody: the only server with a
+//   - to undo or force an exchange needs no key, and waits for no node: the only server with a
 //     key may be lost;
 //   - private keys are never in the store.
 package exchange

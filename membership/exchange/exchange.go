@@ -112,7 +112,7 @@ func (e *Exchange) Status() Status {
 
 func statusOf(b pki.Bundle) Status {
 	s := Status{Generation: b.Generation, Step: b.Step, Since: b.Since, Forced: b.Forced, Accounts: b.Step != pki.Settled && !b.ExchangesCA(), Signer: b.Signer()}
-	if cas, err := b.Digests(); err == nil && len(cas) > 0 { // a reader that needs it reports one that cannot be read
+	if cas, err := b.Digests(); err == nil && len(cas) > 0 { // one that cannot be read is reported where it is needed
 		s.Issuer = cas[0]
 		s.External = b.External()
 	}
@@ -250,7 +250,7 @@ func (c *cas) external(b pki.Bundle, given Given, account crypto.PublicKey) (pki
 	return out, next.Authority(), err
 }
 
-// begin adds a new CA, and a new key of service accounts: a thief of the one had the other.
+// begin adds a new CA, and a new key of service accounts: a thief of the one has the other.
 func (c *cas) begin(b pki.Bundle, purposes func(b pki.Bundle, next *pki.Authority) (pki.Bundle, []held, error),
 	with func(b pki.Bundle, account crypto.PublicKey) (pki.Bundle, *pki.Authority, error)) (pki.Bundle, error) {
 	// A server that is behind may not hold a new key: taking the last step over would drop it. All

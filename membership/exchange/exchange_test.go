@@ -97,7 +97,7 @@ type cluster struct {
 	nodes   []*node
 	changed chan struct{}
 
-	hangs bool // whoever is asked for a key says nothing
+	hangs bool // each server that is asked for a key is silent
 	told  func(frontProxyCAs []byte) error
 
 	said syncbuf.Buffer // the log of the servers

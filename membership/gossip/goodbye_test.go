@@ -167,7 +167,7 @@ func TestAGoodbyeThatComesByItself(t *testing.T) {
 	}
 	p.NotifyJoin(alive)
 	p.NotifyMsg(text)
-	p.NotifyUpdate(alive) // it was back before anybody missed it
+	p.NotifyUpdate(alive) // it was back before any member missed it
 	if p.NotifyLeave(alive); p.state("a1") != Dead {
 		t.Errorf("after a good-bye that it took back: it is %s", p.state("a1"))
 	}

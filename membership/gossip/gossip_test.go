@@ -250,7 +250,7 @@ func TestAMemberComesBackAtAnotherPort(t *testing.T) {
 	}
 }
 
-// impostor is a member that believes everybody, itself included.
+// impostor is a member that believes all, itself included.
 type impostor struct {
 	*Pool
 	meta []byte

@@ -58,7 +58,7 @@ type Config struct {
 	Keys      [][]byte
 	Authority Verifier
 	// Barred returns the reason why a member is not believed although its credential is genuine, or
-	// nil: its certificates are revoked. It must not block; nil bars nobody.
+	// nil: its certificates are revoked. It must not block; nil bars none.
 	Barred func(holder pki.Credential) error
 	// Proof is asked whenever the metadata is sent, so that a renewed credential is used.
 	Proof func() Proof

@@ -16,7 +16,7 @@ import (
 // A member asks another one for its view, or its report, in a message of the pool over TCP, and
 // gets the answer in another message. This works for servers and agents alike, also while API and
 // store do not. Messages are encrypted and not signed: a holder of the pool's key could answer in a
-// member's name. So answers serve only the search for faults by people.
+// member's name. So answers are only for operators that look for faults.
 //
 // A good-bye decides whether a member has left or is dead. Its contents are signed, like all facts
 // of members. A holder of the key could replay an old one: as a message it counts for a death

@@ -15,7 +15,7 @@ import (
 // state of 5,000 members takes some 3 MiB.
 var streamLimits = connlimit.Limits{Total: 256, PerSource: 64, Bytes: 32 << 20}
 
-// transport is memberlist's, with a bound on its TCP connections: anybody may open one, and
+// transport is memberlist's, with a bound on its TCP connections: any machine may open one, and
 // memberlist reads up to 20 MiB of each before it knows the sender, because the whole of a state is
 // encrypted as one.
 type transport struct {

@@ -84,8 +84,8 @@ func TestCertificatesAreDated(t *testing.T) {
 	}
 }
 
-// TestAForgedAgentIsNotRenewed: whoever has the CA's key signs a certificate for an agent's name,
-// with a key of its own. It gets no certificate of the next CA for it.
+// TestAForgedAgentIsNotRenewed: a thief of the CA's key can sign a certificate for an agent's name,
+// with a key of its own. That gets no certificate of the next CA.
 func TestAForgedAgentIsNotRenewed(t *testing.T) {
 	c := newCluster(t)
 	a, own := c.agent(t), func(a *agent) *join.Client { return c.client(t, a.identity(t)) }

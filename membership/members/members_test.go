@@ -147,8 +147,8 @@ func TestEarlierVersionsAndForms(t *testing.T) {
 	}
 }
 
-// Whoever was removed and goes on to gossip holds no exchange up; whoever is away does, and one
-// that has joined just now.
+// A removed node that goes on to gossip holds no exchange up; a node that is away does, and so does
+// one that has joined just now.
 func TestWhomAnExchangeWaitsFor(t *testing.T) {
 	now := time.Now()
 	member := func(name, role string, state gossip.State, since time.Duration) gossip.Member {

@@ -207,7 +207,7 @@ func (m *Manager[S]) Lead(ctx context.Context, term uint64) error {
 		m.tell(&failing, s, m.about.Name, err)
 		if now := strings.Join(late, "; "); now != waiting {
 			waiting, told = now, false
-		} else if now != "" && !told { // whoever is late for a moment only is no news
+		} else if now != "" && !told { // a member that is late for a moment only is no news
 			told = true
 			m.Logger.Info(m.about.Name+" waits", at(s, "for", waiting)...)
 		}

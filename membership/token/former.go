@@ -17,7 +17,7 @@ import (
 )
 
 // A former token is a bootstrap-token Secret with a role. Secrets without one are of users and
-// their programs, and let nobody join.
+// their programs, and let no machine join.
 const (
 	namespace    = metav1.NamespaceSystem
 	namePrefix   = "bootstrap-token-"

@@ -72,7 +72,7 @@ func TestSilence(t *testing.T) {
 		expect("less than it allows", 5*allowance, false)
 		hush(1)
 		expect("nearly what it allows", 5*allowance, true)
-		// Raft has given the leader up in the meantime: it was not slow, whoever was at fault.
+		// Raft has given the leader up in the meantime: it was not slow.
 		if e.tick("", false) {
 			t.Error("it is time to ask for a leader that nobody knows")
 		}

@@ -46,7 +46,7 @@ func TestMajority(t *testing.T) {
 	}
 }
 
-// TestComparisonAsksNobodyTwice asks with a node that cannot ask anybody.
+// TestComparisonAsksNobodyTwice asks with a node that cannot ask any member.
 func TestComparisonAsksNobodyTwice(t *testing.T) {
 	members := []group.Member{{ID: "a", Self: true}, {ID: "b"}, {ID: "c"}}
 	c := &comparison{answers: map[string]stateAnswer{"b": {}, "c": {}}}

@@ -59,7 +59,7 @@ type Server interface {
 	HandOver(why string) error
 }
 
-// Guard sees to it that a wrong state is not served.
+// Guard keeps a wrong state from being served.
 type Guard struct {
 	*Quarantine
 	opts   Options
@@ -96,7 +96,7 @@ func (g *Guard) isolate(reason string) {
 	if !g.begin(reason) {
 		return
 	}
-	defer close(g.begun) // whoever heals removes the mark
+	defer close(g.begun) // the transfer of a right state removes the mark
 	g.withdraw()
 	if g.path == "" {
 		return

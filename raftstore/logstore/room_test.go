@@ -102,7 +102,7 @@ func TestRoomOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestANewLogHasRoom: a log that was just made has room of its own, before anybody has trimmed it.
+// TestANewLogHasRoom: a log that was just made has room of its own, before the first trim.
 func TestANewLogHasRoom(t *testing.T) {
 	l := open(t, Options{Dir: t.TempDir(), Timeout: time.Hour})
 	defer shut(t, l)

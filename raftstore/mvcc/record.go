@@ -62,7 +62,7 @@ func (r record) item() kv.Item {
 	expires, k := uvarint(rest[n+m:])
 	item := kv.Item{Key: key, CreateRevision: create, ModRevision: create + since}
 	item.Expires = int64(expires>>1) ^ -int64(expires&1)
-	// The value of an Item is not to be changed by anybody, so it need not be copied.
+	// The value of an Item must not be changed, so it need not be copied.
 	value := rest[n+m+k:]
 	item.Value = unsafe.Slice(unsafe.StringData(value), len(value))
 	if len(value) == 0 {

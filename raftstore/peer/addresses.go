@@ -22,7 +22,7 @@ import (
 //
 // Raft's ServerAddressProvider is not used for that: it is asked for an ID alone, and would have to
 // find the configuration's address with each message. Where it knows none, Raft goes to an address
-// without an ID. docs/benchmarks.md has the cost of a cluster without all of this.
+// without an ID. docs/benchmarks.md has the losses of a cluster without all of this.
 
 // Destination names a server at an address. Without an ID it is any server that answers there.
 func Destination(id, addr string) string {

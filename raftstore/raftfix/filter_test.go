@@ -320,9 +320,9 @@ func (s *slow) StoreLogs(entries []*raft.Log) error {
 	return s.InmemStore.StoreLogs(entries)
 }
 
-// A server that is being asked for its vote does not campaign after the term in which it
-// had not been yet: it would depose whoever is elected. That holds also while Raft has not even
-// begun with the request.
+// A server that is being asked for its vote does not campaign after the term in which it had not
+// been yet: it would depose the elected one. That holds also while Raft has not even begun with
+// the request.
 func TestCampaign(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		for range 10 { // where two wait, either may be first

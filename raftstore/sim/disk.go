@@ -202,7 +202,7 @@ func (m *mount) StoreLogs(entries []*raft.Log) error {
 		m.disk.mu.Unlock()
 	}()
 	return m.write(func(p *platter) error {
-		delete(m.writing, &stored) // before anybody can see it done
+		delete(m.writing, &stored) // before any caller can see it done
 		p.store(stored)
 		return nil
 	})

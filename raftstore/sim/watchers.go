@@ -38,7 +38,7 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// begin chooses where to start: a while ago.
+// begin chooses where to start: a few revisions ago.
 func (w *watcher) begin(ctx context.Context, p *process) bool {
 	ctx, cancel := limited(ctx, time.Second)
 	defer cancel()

@@ -72,7 +72,7 @@ func TestFloods(t *testing.T) {
 	}{
 		"silence from one address":    {300, func(int) string { return "127.0.0.2" }, "", each},
 		"silence from many addresses": {300, func(i int) string { return fmt.Sprintf("127.0.1.%d", i%60+1) }, "", places},
-		// Whoever shares the address of a server still does not keep it out.
+		// A client that shares the address of a server still does not keep it out.
 		"silence from the server's own address": {300, func(int) string { return "127.0.0.1" }, "", each},
 		"nonsense":                              {300, func(int) string { return "127.0.0.2" }, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 0},
 		"the beginning of a handshake":          {300, func(int) string { return "127.0.0.2" }, "\x16\x03\x01\x40\x00\x01", each},
