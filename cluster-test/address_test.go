@@ -17,8 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// An agent ends with its machine, and another agent gets its address. The first one is dead all the
-// same: nobody takes the newcomer for it. Users of other clusters have met nodes that stayed Ready
+// An agent ends with its machine, and another agent gets its address. The first one stays dead: no
+// server takes the newcomer for it. Users of other clusters have met nodes that stayed Ready
 // (kubernetes/kubernetes#66493, k3s-io/k3s#6335).
 func TestAnotherAgentAtADeadOnesAddress(t *testing.T) {
 	t.Parallel()
@@ -117,8 +117,8 @@ func (s *Space) endpoints(service string, want int) func(context.Context) error 
 	}
 }
 
-// newcomer starts an agent with an empty data directory in the network of a node, whose own process
-// has ended. It takes no pods, and ends with the test.
+// newcomer starts an agent with an empty data directory in the network of a node whose own process
+// has ended. The agent takes no pods, and ends with the test.
 func (c *Cluster) newcomer(t *testing.T, in, name, address, token string) {
 	t.Helper()
 	path, err := Binary()

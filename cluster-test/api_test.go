@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// What kubectl says to manifests that are wrong, and its other ways to talk to the API.
+// Kubectl's messages for wrong manifests, and its other ways to talk to the API.
 
 func TestBadManifests(t *testing.T) {
 	s := newSpace(t)

@@ -115,8 +115,8 @@ func checkNetwork(s *Space, pods []corev1.Pod) {
 	}
 }
 
-// httpFrom fetches a URL from a node itself, with what every machine with apt has: its helper for
-// http needs no shell and no curl. A pod's busybox is not on the node.
+// httpFrom fetches a URL from a node itself. It uses apt's helper for http, which every machine
+// with apt has and which needs no shell and no curl. A pod's busybox is not on the node.
 func (s *Space) httpFrom(node, url string) Result {
 	// brief: it is tried again
 	return s.OnResult(s.Context(), node, "bash", "-c", `
@@ -321,7 +321,7 @@ func checkRollout(s *Space) {
 	}
 }
 
-// checkDelete: what was applied goes, and all that it brought goes with it.
+// checkDelete: the applied objects go, and so do all objects that they caused.
 func checkDelete(s *Space) {
 	s.K("delete", "-f", examples+"my-app.yaml", "--timeout=60s")
 	Eventually(s, deadline, "nothing is left", func(context.Context) error {
@@ -332,7 +332,7 @@ func checkDelete(s *Space) {
 	})
 }
 
-// background runs kubectl until the test ends; it returns what it has said so far.
+// background runs kubectl until the test ends; it returns its output so far.
 func (s *Space) background(args ...string) func() string {
 	s.Helper()
 	command, err := kubectlCommand()

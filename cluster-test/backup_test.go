@@ -33,7 +33,7 @@ func (c *Cluster) saveBackup(t testing.TB) (file, key string) {
 }
 
 // A backup is made, things change, and the running cluster goes back to it: objects and pods come
-// back, what was new goes, and watches from before are told that they must list again.
+// back, new objects go, and earlier watches end with the demand to list again.
 func TestBackupIntoRunningCluster(t *testing.T) {
 	s := newSpace(t)
 	c := s.Cluster
@@ -216,7 +216,7 @@ func TestBackupFromNothing(t *testing.T) {
 }
 
 // A server that finds the mark of a quarantine in its directory serves nothing, gets a right state
-// from the leader, and starts again in the same process; nobody has to do anything.
+// from the leader, and starts again in the same process, without an operator.
 func TestQuarantinedServerHeals(t *testing.T) {
 	c := sharedCluster(t)
 	status, err := c.Status(t.Context())

@@ -35,7 +35,7 @@ const certificateLife = time.Minute
 
 // In a cluster whose certificates last a minute, an agent is off until all of its own have ended,
 // and comes back; the servers' are renewed meanwhile. In the end the CA is exchanged, with the key
-// of service accounts, and then this key alone. Who uses the API notices nothing, and pods run on.
+// of service accounts, and then this key alone. Clients of the API notice nothing, and pods run on.
 func TestCertificates(t *testing.T) {
 	t.Parallel()
 	images, err := testRegistry()
@@ -252,8 +252,8 @@ func (c *Cluster) serviceAccountUser(t *testing.T, server, namespace string) kub
 }
 
 // traffic writes to one object all the time and watches it. No write may be refused, nor any
-// connection, and the watch sees each write. A machine that others use, too, may bring elections: a
-// write whose outcome is lost in one is counted.
+// connection, and the watch sees each write. A busy machine may cause elections: a write whose
+// outcome is lost in one is counted.
 type traffic struct {
 	t       *testing.T
 	stop    context.CancelFunc

@@ -29,7 +29,8 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// What the commands say and do when things are wrong: dead servers, no quorum, no rights, Ctrl-C.
+// The output and the exit codes of commands when things are wrong: dead servers, no quorum, no
+// rights, Ctrl-C.
 
 // timed runs barque and logs how long it takes. A command that does not come to an end is killed.
 func (c *Cluster) timed(t testing.TB, args ...string) Result {
@@ -40,8 +41,8 @@ func (c *Cluster) timed(t testing.TB, args ...string) Result {
 	return r
 }
 
-// One server dies, then another: the status says what is wrong and what mends it, and every command
-// comes to an end soon and says what became of it.
+// One server dies, then another: the status names the fault and its remedy, and every command ends
+// soon and reports its outcome.
 func TestCommandsWithoutQuorum(t *testing.T) {
 	s := newSpace(t)
 	recoverCluster(t, s.Cluster, "s1", "s2", "s3")
@@ -83,7 +84,7 @@ func TestCommandsWithoutQuorum(t *testing.T) {
 	if r := s.timed(t, append(status, "-o", "json")...); r.Code != codeNoQuorum || !json.Valid([]byte(r.Out)) {
 		t.Errorf("in JSON: code %d\n%s%s", r.Code, r.Out, r.Err)
 	}
-	var asking sync.WaitGroup // all at once: each is told that there is none
+	var asking sync.WaitGroup // all at once: each learns that there is none
 	for _, c := range []struct {
 		line string
 		code int
@@ -153,7 +154,8 @@ func (c *Cluster) writeKubeconfig(t testing.TB, server string, user clientcmdapi
 	return path
 }
 
-// Who may not, or not any more, is told so, and what to do, by every command that asks a server.
+// A user without rights, or without them any more, learns that and the remedy from every command
+// that asks a server.
 func TestCommandsWithoutRights(t *testing.T) {
 	s := newSpace(t)
 	s.K("create", "serviceaccount", "somebody")
@@ -206,8 +208,8 @@ func (c *Cluster) expiredIdentity(t testing.TB) clientcmdapi.AuthInfo {
 	return clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: data}
 }
 
-// The doctor's file has what helps, of every server, and none of the secrets that are all over the
-// cluster.
+// The doctor's file has the useful facts of every server, and none of the secrets that are all over
+// the cluster.
 func TestDoctor(t *testing.T) {
 	s := newSpace(t)
 	secret := "planted-" + strings.ToLower(randomText(t))
@@ -293,8 +295,8 @@ func (c *Cluster) addKeys(t testing.TB, server string, secrets map[string]string
 	}
 }
 
-// secretOf is what would betray a file of pki: the first line of a PEM key, the key in a
-// kubeconfig, or, as that of gossip is 32 raw bytes with any of the 256 values, all of it.
+// secretOf returns the secret text of a file of pki: the first line of a PEM key, the key in a
+// kubeconfig, or all of a gossip key, which is 32 raw bytes of any value.
 func secretOf(t testing.TB, path, content string) string {
 	t.Helper()
 	text := content
@@ -310,7 +312,7 @@ func secretOf(t testing.TB, path, content string) string {
 	return text
 }
 
-// A machine that is to join is looked at before anything is written, and what is written fits.
+// A machine that is to join is checked before anything is written, and the files written fit it.
 func TestClusterJoin(t *testing.T) {
 	c := sharedCluster(t)
 	path, err := Binary()
@@ -405,7 +407,7 @@ func (c *Cluster) interrupt(t testing.TB, after time.Duration, args ...string) (
 	if err != nil {
 		t.Fatal(err)
 	}
-	stdin, typing, err := os.Pipe() // nobody types, and it does not end either
+	stdin, typing, err := os.Pipe() // no input comes, and it does not end either
 	if err != nil {
 		t.Fatal(err)
 	}

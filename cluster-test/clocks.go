@@ -7,9 +7,9 @@ import (
 	"github.com/barque/barque/cluster-test/clock"
 )
 
-// MoveClocks moves the wall clock of all that is Barque itself on the nodes: the node's process and
-// its containerd, no pods. What is started later has the machine's clock. back ends it; it must be
-// called also when there is an error. A node of which nothing runs is an error.
+// MoveClocks moves the wall clock of Barque's own processes on the nodes: the node's process and
+// its containerd, no pods. A process that is started later has the machine's clock. back ends it;
+// it must be called also when there is an error. A node without such a process is an error.
 func (c *Cluster) MoveClocks(by time.Duration, nodes ...string) (back func() error, err error) {
 	var moved []*clock.Moved
 	back = func() (err error) {

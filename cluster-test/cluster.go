@@ -46,7 +46,7 @@ type Cluster struct {
 	Dir      string // everything of the cluster; short enough for the paths of Unix sockets
 	Registry *registry.Registry
 	Client   kubernetes.Interface
-	UpOutput string // what `barque dev up` said
+	UpOutput string // output of `barque dev up`
 
 	binary     string // starts the nodes; the one under test when empty
 	nodes      []string
@@ -185,7 +185,7 @@ func (c *Cluster) Connect() error {
 	return err
 }
 
-// Down removes the cluster and reports what it has left behind.
+// Down removes the cluster and reports its leftovers.
 func (c *Cluster) Down() error {
 	var err error
 	if c.Registry != nil {
@@ -205,12 +205,12 @@ func (c *Cluster) Down() error {
 	return err
 }
 
-// sayAfter is when the first word about what is waited for is due, and sayEach when the next ones.
+// sayAfter is the wait before the first line of progress, and sayEach the time between two.
 const sayAfter, sayEach = 3 * time.Second, 15 * time.Second
 
-// awaitNothing waits until nothing is left of a thing that was removed, and says meanwhile what is.
-// Killed processes take a moment to be reaped by whoever inherited them, and network namespaces to
-// be taken down by the kernel.
+// awaitNothing waits until no leftovers of a removed thing are found, and prints them meanwhile.
+// Killed processes take a moment to be reaped by their new parent, and network namespaces to be
+// taken down by the kernel.
 func awaitNothing(out io.Writer, of string, limit time.Duration, left func() error) error {
 	began := time.Now()
 	next := began.Add(sayAfter)
@@ -233,7 +233,7 @@ func (c *Cluster) Kubeconfig() string { return filepath.Join(c.Dir, "kubeconfig"
 // Netns is the name of a node's network namespace.
 func (c *Cluster) Netns(node string) string { return "barque-" + c.ID + "-" + node }
 
-// DataDir is a node's data directory, LogFile what it says.
+// DataDir is a node's data directory, LogFile the log of its process.
 func (c *Cluster) DataDir(node string) string { return filepath.Join(c.Dir, node) }
 
 // LogFile is where a node's log goes.

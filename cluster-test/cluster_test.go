@@ -61,8 +61,8 @@ func (c *Cluster) nodeState(ctx context.Context, node string) string {
 
 func TestStatus(t *testing.T) {
 	c := sharedCluster(t)
-	// What an earlier test has broken may be told of for a moment, and an election may come between
-	// what the servers say.
+	// Faults of an earlier test may be reported for a moment, and an election may come between the
+	// answers of the servers.
 	Eventually(t, deadline, "a status without warnings that tells all of three servers", func(ctx context.Context) error {
 		s, err := c.Status(ctx)
 		if err != nil {
@@ -85,7 +85,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// tellsAll is nil when the status tells all that there is to be told of so many servers.
+// tellsAll is nil when the status is complete for so many servers.
 func (s *Status) tellsAll(servers int) error {
 	if s.ID == "" || s.Term == 0 || s.Revision == 0 || len(s.Members) != servers || s.LeaderSince.IsZero() {
 		return fmt.Errorf("status is %+v", s)
@@ -257,7 +257,7 @@ func TestAgentAndDataDirectories(t *testing.T) {
 	if out := c.Barque(t, "cluster", "members"); !contains(out, "agent", "a1") {
 		t.Errorf("members:\n%s", out)
 	}
-	// With an agent it is the same: what it has to say of itself goes by gossip.
+	// With an agent it is the same: its own state goes by gossip.
 	if err := c.idles(t.Context(), 3*time.Minute, 15*time.Second, nil); err != nil {
 		t.Error(err)
 	}
@@ -374,7 +374,7 @@ func TestDownInTheMiddleOfUp(t *testing.T) {
 	}
 }
 
-// `barque check` finds all that a node needs on a machine that runs nodes, and says what it is.
+// `barque check` finds all that a node needs on a machine that runs nodes, and lists it.
 func TestCheck(t *testing.T) {
 	c := sharedCluster(t)
 	var findings []struct {

@@ -18,7 +18,7 @@ import (
 	"github.com/barque/barque/internal/await"
 )
 
-// Result is what a command did.
+// Result is the outcome of a command.
 type Result struct {
 	Out   string // standard output
 	Err   string // standard error
@@ -27,7 +27,7 @@ type Result struct {
 }
 
 // commandTimeout bounds commands that get no deadline of their own. It is longer than the bounds
-// that tests give to kubectl, which says then what it has waited for.
+// that tests give to kubectl, which then names the condition that it waited for.
 const commandTimeout = await.Hang + time.Minute
 
 // kubectlCommand finds kubectl once.
@@ -129,10 +129,9 @@ func (c *Cluster) OnResult(ctx context.Context, node string, command ...string) 
 	return c.DevResult(ctx, append([]string{"exec", node, "--"}, command...)...)
 }
 
-// done runs a command, which must succeed. When it fails, and the cluster's proxy has cut
-// connections meanwhile because the server behind them was silent for a minute, as one is that
-// a test has stopped, it is run again, as people do it; what the first try has done all the same
-// may be done then.
+// done runs a command, which must succeed. It runs a failed command again, as users do, when the
+// cluster's proxy has cut connections meanwhile because the server behind them was silent for a
+// minute, such as one that a test has stopped. The first try may have had its effect all the same.
 func (c *Cluster) done(t testing.TB, args []string, run func() Result) string {
 	t.Helper()
 	for tries := 1; ; tries++ {
@@ -148,7 +147,7 @@ func (c *Cluster) done(t testing.TB, args []string, run func() Result) string {
 	}
 }
 
-// isDone says whether a command failed because what it does was done before.
+// isDone reports whether a command failed because its effect was there before.
 func isDone(args []string, r Result) bool {
 	switch {
 	case slices.Contains(args, "create"), slices.Contains(args, "run"):
@@ -161,7 +160,7 @@ func isDone(args []string, r Result) bool {
 
 var cutLine = regexp.MustCompile(`(?m)^time=(\S+) .*msg="connections are cut\b.* is=silent `)
 
-// cutSince says whether the cluster's proxy, by its log, has cut connections to a silent server
+// cutSince reports whether the cluster's proxy, by its log, has cut connections to a silent server
 // since a time.
 func (c *Cluster) cutSince(began time.Time) bool {
 	log, err := os.ReadFile(filepath.Join(c.Dir, "proxy.log"))

@@ -22,13 +22,13 @@ func (f *fatal) Fatal(...any) {
 	panic(f)
 }
 
-// A command that fails is run again only when the proxy has cut connections meanwhile, and what is
-// done then counts only then.
+// A failed command is run again only when the proxy has cut connections meanwhile, and only then an
+// effect that is there already counts as success.
 func TestDone(t *testing.T) {
 	const refused, exists = "refused", "Error from server (AlreadyExists): it is there"
 	for name, test := range map[string]struct {
 		args   []string
-		cut    string // what the proxy tells at the first try: whom it has cut is this
+		cut    string // state of the server whose connections the proxy cuts at the first try
 		errs   []string
 		failed bool
 		tries  int
@@ -67,7 +67,7 @@ func TestDone(t *testing.T) {
 					c.done(f, test.args, func() Result {
 						if tries++; tries == 1 && test.cut != "" {
 							note(time.Now(), test.cut)
-							time.Sleep(2 * time.Millisecond) // the log tells no less
+							time.Sleep(2 * time.Millisecond) // the log shows as much as before
 						}
 						r := Result{Err: test.errs[tries-1]}
 						if r.Err != "" {

@@ -68,7 +68,7 @@ func TestCSI(t *testing.T) {
 	d.Run("delete", func(*Space) { d.remove() })
 }
 
-// install applies what authors ship, and waits until it runs.
+// install applies the authors' manifests, and waits until the driver runs.
 func (d *csiDriver) install() {
 	d.Helper()
 	for _, sidecar := range []string{"external-attacher", "external-provisioner", "external-resizer"} {
@@ -210,7 +210,7 @@ spec: {storageClassName: csi-test, accessModes: [ReadWriteOnce], resources: {req
 `)
 }
 
-// log is what the pods with the claim have written, read in a pod.
+// log is the log file that the pods with the claim have written, read in a pod.
 func (d *csiDriver) log(pod, want string) {
 	d.Helper()
 	Eventually(d, deadline, "the log in "+pod, func(context.Context) error {
@@ -291,7 +291,7 @@ func (d *csiDriver) restartNode() {
 	if pod := d.WaitReady("second"); pod.Status.ContainerStatuses[0].ContainerID != before {
 		d.Errorf("the container is %s, was %s", pod.Status.ContainerStatuses[0].ContainerID, before)
 	}
-	// The node knows what it has staged.
+	// The node remembers its staged volumes.
 	d.K("delete", "pod", "second")
 	Eventually(d, deadline, "the volume detached", func(ctx context.Context) error {
 		nodes, err := d.attached(ctx)
@@ -345,7 +345,7 @@ func (d *csiDriver) remove() {
 	}
 }
 
-// state is what the driver knows of its volumes.
+// state returns the driver's records of its volumes.
 func (d *csiDriver) state() map[string]struct {
 	Size int64 `json:"size"`
 } {
@@ -365,7 +365,7 @@ func (d *csiDriver) state() map[string]struct {
 	return state.Volumes
 }
 
-// judge tells what nobody may ask of a driver, and was asked.
+// judge reports requests that the driver must never get, and got.
 func (d *csiDriver) judge() {
 	raw, err := os.ReadFile(filepath.Join(d.shared, csidriver.Violations))
 	if err == nil {

@@ -31,8 +31,8 @@ func (c *Cluster) makeDisks(nodes []string, megabytes int) error {
 	return nil
 }
 
-// thawDisks lets go what hangs on a frozen disk, which nothing could end otherwise. It knows the
-// disks by their image files: whoever made them may be gone.
+// thawDisks frees processes that hang on a frozen disk, which cannot be ended otherwise. It finds
+// the disks by their image files, because their makers may be gone.
 func (c *Cluster) thawDisks() {
 	images, _ := filepath.Glob(filepath.Join(c.images(), "*")) // the pattern is well-formed
 	for _, image := range images {
@@ -40,8 +40,8 @@ func (c *Cluster) thawDisks() {
 	}
 }
 
-// KillMachine ends all that runs on a node, its pods too, as when the machine loses power: what was
-// written to its disk and not synced is lost.
+// KillMachine ends all processes of a node, its pods too, as when the machine loses power: data
+// that was written to its disk and not synced is lost.
 func (c *Cluster) KillMachine(ctx context.Context, node string) error {
 	d := c.Disk(node)
 	if d != nil {

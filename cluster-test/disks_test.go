@@ -8,9 +8,9 @@ import (
 	"github.com/barque/barque/internal/needs"
 )
 
-// TestDiskOfTheMachine: a disk that was mounted on the machine before a pod started, such as a
-// stick, can be unmounted and taken away while the pod runs: neither Barque nor what it starts for
-// pods keeps a mount of it.
+// TestDiskOfTheMachine: a disk that was mounted on the machine before a pod started, such as a USB
+// stick, can be unmounted and taken away while the pod runs: neither Barque nor its processes for
+// pods keep a mount of it.
 func TestDiskOfTheMachine(t *testing.T) {
 	needs.NoError(t, disk.Possible(), "disks that are taken away while pods run")
 	s := newSpace(t)
@@ -40,7 +40,7 @@ spec:
 		t.Fatal(err)
 	}
 	attached = false
-	if err := stick.Attach(); err != nil { // it waits until nobody has the disk any more
+	if err := stick.Attach(); err != nil { // it waits until the disk has no user any more
 		t.Fatal(err)
 	}
 	attached = true

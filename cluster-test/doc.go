@@ -2,8 +2,8 @@
 // through the barque binary and kubectl, from outside.
 //
 // It owns the harness: making a dev cluster with names of its own, commands with deadlines, waiting
-// for conditions, telling what was wrong when a test fails, and proving that nothing is left when
-// a cluster has been removed. It builds nothing: the binary is $BARQUE_BIN or bin/barque.
+// for conditions, reporting the state of a cluster whose test fails, and proving that nothing is
+// left when a cluster has been removed. It builds nothing: the binary is $BARQUE_BIN or bin/barque.
 //
 // Most tests share one cluster of three servers and work in namespaces of their own; those that
 // break nodes put them right again. A cluster is removed at the end whatever happens to the tests:

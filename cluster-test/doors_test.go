@@ -36,9 +36,9 @@ import (
 	"github.com/barque/barque/raftstore/rpc"
 )
 
-// The matrix of doors and credentials: every port is tried with every certificate. What each gets
-// is the table of docs/security.md, which the test reads: a row of it is a credential, a column a
-// door. To add one, add it to the table, and to credentials or doors below.
+// The matrix of doors and credentials: every port is tried with every certificate. The access of
+// each is in the table of docs/security.md, which the test reads: a row is a credential, a column a
+// door. A new one is added to the table, and to credentials or doors below.
 
 // doorsPage has the table, below the heading.
 const (
@@ -261,8 +261,8 @@ func separateCAs(t *testing.T, dataDir string) map[pki.Purpose]*pki.Authority {
 	return cas
 }
 
-// readDoors reads the table: what each certificate, the first column, gets at each door. The row ""
-// has the doors.
+// readDoors reads the table: the access of each certificate, the first column, at each door. The
+// row "" has the doors.
 func readDoors(t *testing.T) map[string]map[string]string {
 	t.Helper()
 	table := map[string]map[string]string{}
@@ -324,7 +324,7 @@ func (b *building) admin() *tls.Certificate {
 	return &cert
 }
 
-// agentsOwn is what lies on an agent's disk.
+// agentsOwn is the certificate on an agent's disk.
 func (b *building) agentsOwn(name string) *tls.Certificate {
 	b.Helper()
 	dir := filepath.Join(b.DataDir(name), "pki")
@@ -606,8 +606,8 @@ func (b *building) removedServerHears(t *testing.T, cert *tls.Certificate) {
 	}
 }
 
-// comeBack: with new tokens the machines are members again at once, by their old names. What was
-// theirs before stays void.
+// comeBack: with new tokens the machines are members again at once, by their old names. Their
+// earlier credentials stay void.
 func (b *building) comeBack(t *testing.T) {
 	stolen := b.agentsOwn("a2")
 	b.Dev(t, "stop", "s3") // it ends by itself, at some time

@@ -26,17 +26,17 @@ import (
 
 const operationsPage = "../docs/operations.md"
 
-// drill performs what docs/operations.md tells operators to do, on machines that have the
-// addresses, names and paths of that page.
+// drill performs the procedures of docs/operations.md, on machines that have the addresses, names
+// and paths of that page.
 type drill struct {
 	*testing.T // of the stage that runs
 	book       *runbook.Book
 	lab        *machines.Lab
-	flags      map[string]string // by machine: what each start of barque gets beside what the page says
+	flags      map[string]string // by machine: flags of each start of barque beside those of the page
 	performed  map[string]bool   // section and command
 
 	mu      sync.Mutex
-	running map[*machines.Machine]*machines.Process // what was served last
+	running map[*machines.Machine]*machines.Process // the process that was served last
 }
 
 // newDrill makes a lab without machines; it goes when the test ends.
@@ -90,7 +90,7 @@ func (d *drill) dump() {
 	}
 }
 
-// stage is a part of the drill; what comes after a part that failed is left out.
+// stage is a part of the drill; the parts after a failed one are left out.
 func (d *drill) stage(name string, part func()) {
 	d.Helper()
 	whole := d.T
@@ -117,7 +117,7 @@ func network(address string) netip.Prefix {
 	return netip.PrefixFrom(netip.MustParseAddr(address), 12)
 }
 
-// must fails the test when what was done to a machine failed.
+// must fails the test when an act on a machine failed.
 func (d *drill) must(err error) {
 	d.Helper()
 	if err != nil {
@@ -313,7 +313,7 @@ func (d *drill) ready(all ...*machines.Machine) {
 	}
 }
 
-// status is what `barque cluster status` says on a machine.
+// status is the answer of `barque cluster status` on a machine.
 func (d *drill) status(m *machines.Machine) (*Status, error) {
 	r := d.try(m, "barque cluster status -o json")
 	if r.Error != nil && r.Code != codeDegraded && r.Code != codeNoQuorum {

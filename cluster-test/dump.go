@@ -10,9 +10,9 @@ import (
 	"github.com/barque/barque/internal/await"
 )
 
-const shortly = "--request-timeout=5s" // brief: a cluster that is ill may not answer, and is told of all the same
+const shortly = "--request-timeout=5s" // brief: an ill cluster may not answer, and is dumped all the same
 
-// Dump writes what someone who looks for a fault asks for first.
+// Dump writes the facts with which a search for a fault begins.
 func (c *Cluster) Dump(w io.Writer) {
 	ctx, cancel := context.WithTimeout(context.Background(), await.Hang)
 	defer cancel()

@@ -20,7 +20,7 @@ import (
 	"github.com/barque/barque/internal/await"
 )
 
-// What happens when nodes break. Each test puts the cluster right again.
+// The behaviour of the cluster when nodes break. Each test puts the cluster right again.
 
 const deadline = await.Hang
 
@@ -44,8 +44,8 @@ func recoverCluster(t *testing.T, c *Cluster, nodes ...string) {
 	})
 }
 
-// writer creates ConfigMaps one after the other until it is stopped, and keeps what was
-// acknowledged, and the longest time without an acknowledgement.
+// writer creates ConfigMaps one after the other until it is stopped, and keeps the acknowledged
+// names, and the longest time without an acknowledgement.
 type writer struct {
 	acknowledged []string
 	count        atomic.Int64 // of these
@@ -251,7 +251,7 @@ func TestRestartUnderPods(t *testing.T) {
 	}
 }
 
-// containers tells the identity of all containers: id, start, restarts.
+// containers returns the identity of all containers: id, start, restarts.
 func (s *Space) containers(selector string) string {
 	text := ""
 	for _, p := range s.Pods(selector) {
@@ -265,8 +265,8 @@ func (s *Space) containers(selector string) string {
 	return text
 }
 
-// The leader is cut off: the majority elects and writes; what was cut off acknowledges nothing;
-// after the heal it has what the others have.
+// The leader is cut off: the majority elects and writes; the server that is cut off acknowledges
+// nothing; after the heal it has the state of the others.
 func TestPartition(t *testing.T) {
 	s := newSpace(t)
 	leader := s.Leader(t)
@@ -377,7 +377,7 @@ func TestReplaceServer(t *testing.T) {
 	}
 	s.Dev(t, "start", "s2")
 	s.insist(t, "cluster", "remove", "s3", "--yes")
-	// Nobody gets the name of a machine that may live.
+	// A machine that may live keeps its name.
 	Eventually(t, deadline, "gossip that calls s3 dead", func(ctx context.Context) error {
 		status, err := s.Status(ctx)
 		if err != nil {

@@ -102,7 +102,7 @@ func TestAFloodOfOneSource(t *testing.T) {
 	}
 	c := Start(t, Options{Servers: 1, Agents: 1, Registry: images})
 	s := NewSpace(t, c)
-	strangers := &tls.Config{InsecureSkipVerify: true} // a flood verifies nobody
+	strangers := &tls.Config{InsecureSkipVerify: true} // a flood verifies no certificates
 	handshake := func(ctx context.Context, plain net.Conn) (*tls.Conn, error) {
 		conn := tls.Client(plain, strangers)
 		return conn, conn.HandshakeContext(ctx)

@@ -106,8 +106,8 @@ func partsOf(t testing.TB, token string) (header, claims claimed, signature []by
 	return header, claims, signature
 }
 
-// forgedTokens: of a good token anybody makes others that say the same, and name another way to
-// verify them. None counts, at no door.
+// forgedTokens makes forgeries of a good token: most have its claims and name another way to verify
+// them. None may count, at any door.
 func (u *usersOf) forgedTokens(t *testing.T) {
 	request, err := u.Client.CoreV1().ServiceAccounts(u.Namespace).CreateToken(t.Context(), "robot", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
@@ -186,7 +186,7 @@ func (u *usersOf) forgedTokens(t *testing.T) {
 	genuine := es256(t, key.(*ecdsa.PrivateKey))
 	now := time.Now().Unix()
 	of := claims["kubernetes.io"].(claimed)
-	// Even the cluster's own key makes nothing but what the cluster makes.
+	// A signature of the cluster's own key is not enough: the claims must be those of the cluster.
 	maps.Copy(forged, map[string]string{
 		"of the cluster's key, another issuer":            signedBy(t, genuine, header, but(claims, claimed{"iss": "https://elsewhere.example"})),
 		"of the cluster's key, no issuer":                 signedBy(t, genuine, header, but(claims, claimed{"iss": nil})),

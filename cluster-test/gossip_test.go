@@ -253,10 +253,9 @@ spec:
 	return s.WaitReady(name)
 }
 
-// The server that the agent is connected to goes, in several ways. What the agent is told by its
-// watches, and what it writes, goes on by another one. How soon is logged: when connections through
-// a server that says nothing any more are cut is shown in virtual time, by
-// balancer.TestHowSoonConnectionsMove.
+// The server that the agent is connected to goes, in several ways. The agent's watches and writes
+// go on by another one. How soon is logged; virtual time shows when connections through a silent
+// server are cut: see balancer.TestHowSoonConnectionsMove.
 func testAgentMoves(s *Space) {
 	t := s.TB.(*testing.T)
 	for _, way := range []struct {
@@ -367,8 +366,8 @@ func (s *Space) serverOf(t *testing.T, agent string) string {
 	return server
 }
 
-// told makes a pod for the agent and returns how long it took until the agent had said, through the
-// API, that it has it.
+// told makes a pod for the agent and returns the time until the agent had reported, through the
+// API, that it has the pod.
 func (s *Space) told(t *testing.T, name string) time.Duration {
 	t.Helper()
 	began := time.Now()

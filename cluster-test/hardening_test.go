@@ -38,7 +38,7 @@ func (c *Cluster) benchmark(t testing.TB) *cis.Report {
 	return report
 }
 
-// flagOf tells whether a server has a flag.
+// flagOf reports whether a server has a flag.
 func (c *Cluster) flagOf(t testing.TB) func(string) bool {
 	t.Helper()
 	help := c.Barque(t, "server", "--help")

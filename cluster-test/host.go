@@ -11,7 +11,7 @@ import (
 	"github.com/barque/barque/internal/procstat"
 )
 
-// What is seen and done from the machine itself, behind the cluster's back.
+// Observations and acts from the machine itself, behind the cluster's back.
 
 // ContainerPIDs returns the processes of a container, the one that the runtime started first: it is
 // process 1 there.
@@ -41,8 +41,8 @@ func ContainerPIDs(t testing.TB, containerID string) []int {
 	return out
 }
 
-// isFirst says, by what the kernel tells of a process, whether it is process 1 of the innermost
-// namespace that it is in.
+// isFirst reports whether a process, by its status in /proc, is process 1 of its innermost
+// PID namespace.
 func isFirst(status string) bool {
 	for line := range strings.Lines(status) {
 		if ids, ok := strings.CutPrefix(line, "NSpid:"); ok {

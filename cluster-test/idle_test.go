@@ -20,10 +20,10 @@ import (
 	"github.com/barque/barque/internal/procstat"
 )
 
-// A healthy idle cluster writes nothing for a minute, which is longer than anything that repeats
-// itself but for hourly work; and its servers hold the same state. Pods run meanwhile, the leases
-// of nodes are read and watched, and a backup has been made. It does not run beside clusters of
-// other tests: on a busy machine a node would be late now and then, which is written.
+// A healthy idle cluster writes nothing for a minute, which is longer than the period of any work
+// but the hourly one, and its servers hold the same state. Pods run meanwhile, the leases of nodes
+// are read and watched, and a backup has been made. The test does not run beside clusters of other
+// tests: on a busy machine a node would be late at times, which is written.
 func TestIdleClusterWritesNothing(t *testing.T) {
 	c := sharedCluster(t)
 	s := NewSpace(t, c)
@@ -61,8 +61,8 @@ func TestIdleClusterWritesNothing(t *testing.T) {
 		return nil
 	}
 	c.Barque(t, "snapshot", "save", "--unsealed", filepath.Join(t.TempDir(), "idle.backup"))
-	// What the tests before have left to be cleaned up may take a while, and a busy machine may
-	// write that a node was late.
+	// The cleanup after earlier tests may take a while, and a busy machine may write that a node
+	// was late.
 	if err := c.idles(t.Context(), 4*time.Minute, time.Minute, meanwhile); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,8 @@ func TestIdleClusterWritesNothing(t *testing.T) {
 	}
 }
 
-// idles waits until nothing was written for some time, with something else done now and then.
+// idles waits until nothing was written for some time, and calls meanwhile, if not nil, at
+// each look.
 func (c *Cluster) idles(ctx context.Context, patience, idle time.Duration, meanwhile func(context.Context) error) error {
 	var since time.Time
 	var revision uint64
@@ -112,8 +113,9 @@ func (c *Cluster) idles(ctx context.Context, patience, idle time.Duration, meanw
 // 12 from other processes the leader took 0.034, and each of the others 0.020.
 const idleCPU = 0.08
 
-// Nobody asks anything of a cluster that runs three pods: in a whole minute none of its processes
-// writes a byte to a disk, no file changes, and each server takes next to no CPU time.
+// A cluster of three pods that gets no requests costs next to nothing: in a whole minute none
+// of its processes writes a byte to a disk, no file changes, and each server takes next to no
+// CPU time.
 func TestIdleServersCostNothing(t *testing.T) {
 	c := sharedCluster(t)
 	s := NewSpace(t, c)
@@ -122,8 +124,8 @@ func TestIdleServersCostNothing(t *testing.T) {
 	if err := c.idles(t.Context(), 4*time.Minute, 15*time.Second, nil); err != nil {
 		t.Fatal(err)
 	}
-	// What is done once, such as the first backup of a server that an earlier test has restarted,
-	// may fall into a minute.
+	// Work that is done once, such as the first backup of a server that an earlier test has
+	// restarted, may fall into a minute.
 	var costs []cost
 	var changed []string
 	for range 5 {
@@ -153,7 +155,7 @@ func TestIdleServersCostNothing(t *testing.T) {
 	}
 }
 
-// cost is what a process took in some time.
+// cost is the use of a process in some time.
 type cost struct {
 	command string
 	server  bool
@@ -161,13 +163,13 @@ type cost struct {
 	cores   float64
 }
 
-// minute returns what the cluster's processes take in a minute, and which of its files change
-// meanwhile.
+// minute returns the use of the cluster's processes in a minute, and the files of the cluster that
+// change meanwhile.
 func (c *Cluster) minute(t *testing.T) ([]cost, []string) {
 	t.Helper()
 	began, before := time.Now(), c.taken(t)
 	select {
-	case <-time.After(time.Minute): // the minute is what is measured
+	case <-time.After(time.Minute): // the minute is the measurement
 	case <-t.Context().Done():
 		t.Fatal(context.Cause(t.Context()))
 	}
@@ -181,7 +183,7 @@ func (c *Cluster) minute(t *testing.T) ([]cost, []string) {
 	return costs, c.changedSince(t, began)
 }
 
-// taken is what a process has taken since it started.
+// taken is the use of a process since it started.
 type taken struct {
 	command string
 	server  bool

@@ -135,7 +135,7 @@ func (d *drilled) hanging(command string) {
 	d.interrupted(command, 1500*time.Millisecond)
 }
 
-// settled waits until the removal of s4 is finished, or was never begun, and says whether s4 is
+// settled waits until the removal of s4 is finished, or was never begun, and reports whether s4 is
 // still a member.
 func (d *drilled) settled() (member bool) {
 	d.Helper()
@@ -192,8 +192,8 @@ func (d *drilled) notes(ctx context.Context) (one, two bool, err error) {
 	return has("one"), has("two"), nil
 }
 
-// restoredOrNot fails when a part of a restore is there: what was written after the backup is
-// there, or is not.
+// restoredOrNot fails when a part of a restore is there: the writes after the backup are all there,
+// or none is.
 func (d *drilled) restoredOrNot() {
 	d.Helper()
 	configs := d.api(d.s1).CoreV1().ConfigMaps("default")

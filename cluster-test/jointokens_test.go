@@ -35,14 +35,14 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// thief is somebody with rights on Secrets of kube-system and on all paths beside the API's
-// objects, and with none to be an administrator.
+// thief is a user with rights on Secrets of kube-system and on all paths beside the API's objects,
+// and with no way to become an administrator.
 type thief struct {
 	t      *testing.T
 	c      *Cluster
 	client kubernetes.Interface
 	server string // https://…
-	ca     string // digest of the cluster's CA, which everybody may know
+	ca     string // digest of the cluster's CA, which is public
 }
 
 func newThief(t *testing.T, c *Cluster) *thief {
@@ -127,9 +127,9 @@ func (th *thief) post(role, token string) (status int, answer string) {
 	return response.StatusCode, string(data)
 }
 
-// Readers and creators of Secrets in kube-system get nothing of join tokens; a token for one use
-// lets exactly one machine in, whoever asks which server at the same time, and whichever leader
-// stops.
+// Readers and creators of Secrets in kube-system get nothing of join tokens. A token for one use
+// lets exactly one machine in, whichever server each machine asks at the same time, and whichever
+// leader stops.
 func TestJoinTokensAndThieves(t *testing.T) {
 	needs.AllTests(t)
 	c := Start(t, Options{})
@@ -142,7 +142,7 @@ func TestJoinTokensAndThieves(t *testing.T) {
 	t.Run("ForgedServer", th.forgedServer)
 }
 
-// secrets: what lies in the API's objects, and what somebody puts there, lets nobody in.
+// secrets: neither the API's own objects nor a thief's objects let a machine in.
 func (th *thief) secrets(t *testing.T) {
 	ctx := t.Context()
 	for _, role := range []string{"server", "agent"} {
@@ -174,7 +174,7 @@ func (th *thief) secrets(t *testing.T) {
 		if status != http.StatusForbidden || !strings.Contains(answer, "do not count any more") {
 			t.Errorf("as %s: %d %s", role, status, answer)
 		}
-		// It is good for what Kubernetes has it for.
+		// It serves its purpose in Kubernetes.
 		review, err := th.as(id+".0123456789abcdef").AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 		if err != nil || review.Status.UserInfo.Username != "system:bootstrap:"+id {
 			t.Errorf("as a bootstrap token: %v, %v", review, err)
@@ -309,7 +309,7 @@ func (th *thief) forgedServer(t *testing.T) {
 	}
 }
 
-// told: operators see who was let in, when, and by which token.
+// told: operators see which machine was let in, when, and by which token.
 func (th *thief) told(t *testing.T) {
 	var members []struct {
 		Name   string

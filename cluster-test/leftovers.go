@@ -31,7 +31,7 @@ func forwarding() (string, error) {
 }
 
 // forwardingBefore is the setting that the cluster must leave behind, before it is made; empty
-// beside another Barque, whose setting it is. The last cluster to go puts back the setting of
+// beside another Barque, whose setting it is. The last cluster to go puts back the setting from
 // before the first one, which this process has not seen.
 func (c *Cluster) forwardingBefore() (string, error) {
 	if c.othersHere() {
@@ -113,8 +113,8 @@ func (c *Cluster) leftFiles(left func(string, ...any)) error {
 }
 
 // leftSettings is an error for the setting of the machine that the cluster has not put back. It
-// does not change by waiting. While another Barque is on this machine, or has been, nobody knows
-// whose it is.
+// does not change by waiting. While another Barque is on this machine, or has been, its owner
+// is unknown.
 func (c *Cluster) leftSettings() error {
 	others := c.othersHere()
 	now, err := forwarding()
@@ -212,7 +212,7 @@ func inCgroup(groups, cgroup string) bool {
 
 func (c *Cluster) cgroup() string { return "/barque-dev-" + c.ID }
 
-// barqueRuns says whether any barque runs on this machine.
+// barqueRuns reports whether any barque runs on this machine.
 func barqueRuns() bool {
 	executables, _ := filepath.Glob("/proc/[0-9]*/exe")
 	return slices.ContainsFunc(executables, func(link string) bool {

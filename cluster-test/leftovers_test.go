@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// What a cluster looks for when it is gone is there while it lives, and is its own alone.
+// The leftovers that a removed cluster is searched for exist while it lives, and are its own alone.
 func TestLeftovers(t *testing.T) {
 	s := newSpace(t)
 	s.K("run", "here", "--image=barque.local/hello:1")
@@ -37,7 +37,7 @@ func TestLeftovers(t *testing.T) {
 }
 
 // TestForwardingBesideAnother: the second of two clusters finds the machine forwarding, and puts
-// back what the first one had found.
+// back the setting that the first one had found.
 func TestForwardingBesideAnother(t *testing.T) {
 	sleep, err := exec.LookPath("sleep")
 	if err != nil {
@@ -69,7 +69,7 @@ func TestForwardingBesideAnother(t *testing.T) {
 	}
 }
 
-// TestAwaitNothing: who waits for the end of what is left of a cluster sees what that is.
+// TestAwaitNothing: a wait for the end of a cluster's leftovers prints them.
 func TestAwaitNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		gone  time.Duration

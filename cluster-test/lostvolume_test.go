@@ -30,8 +30,8 @@ spec:
 `
 
 // A machine comes back without the disk of its volumes. Kubelet, API and status together keep a pod
-// from getting an empty directory in place of its data: it waits, and both tell the reason. Its
-// data that is put back ends the wait.
+// from getting an empty directory in place of its data: it waits, and both give the reason. The
+// wait ends when the data is put back.
 func TestALostVolume(t *testing.T) {
 	t.Parallel()
 	images, err := testRegistry()

@@ -33,16 +33,16 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// hearInterrupts lets what this process starts hear Ctrl-C also when this process does not, as one
-// that a script has started with &: a command that is interrupted before it has its hand on the
-// signal would go on.
+// hearInterrupts lets the child processes receive Ctrl-C also when this process ignores it, as one
+// does that a script has started with &: a command that is interrupted before it has set its
+// handler would go on.
 func hearInterrupts() {
 	if signal.Ignored(syscall.SIGINT) {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGINT) // a signal with a handler is not ignored after an exec
 	}
 }
 
-// fastTimes make a cluster tell a dead node in seconds instead of minutes.
+// fastTimes make a cluster notice a dead node in seconds instead of minutes.
 var fastTimes = []string{
 	"--node-monitor-period=500ms",
 	"--node-monitor-grace-period=4s",

@@ -22,7 +22,7 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// ended is a certificate of a CA whose time is over.
+// ended is an expired certificate of a CA.
 func (b *building) ended(ca *pki.Authority, r pki.Request) *tls.Certificate {
 	b.Helper()
 	key, err := pki.GenerateKey()

@@ -19,9 +19,9 @@ import (
 // apiPort is where each server of a dev cluster serves the API, at its own address.
 const apiPort = "6443"
 
-// Mover is a client that knows the addresses of all servers, as programs do that are told them: it
-// stays with one until a call fails, and goes on to the next. It has connections of its own, and is
-// for one goroutine.
+// Mover is a client that knows the addresses of all servers, as programs do that are configured
+// with them: it stays with one until a call fails, and goes on to the next. It has connections of
+// its own, and is for one goroutine.
 type Mover struct {
 	// Timeout bounds each call; it is the client's, as people set it.
 	Timeout time.Duration
@@ -36,7 +36,7 @@ type moverServer struct {
 	client *http.Client
 }
 
-// Process is what `barque dev status` tells of a node.
+// Process is a node in the output of `barque dev status`.
 type Process struct {
 	Name    string `json:"name"`
 	Role    string `json:"role"`

@@ -32,9 +32,9 @@ type drilled struct {
 	pids []int  // its processes
 }
 
-// The life of one cluster, by docs/operations.md: what stands there is done, word for word, on
+// The life of one cluster, by docs/operations.md: its procedures are performed, word for word, on
 // machines that have the addresses of that page. Every command of the page is performed, or another
-// test that does is named.
+// test that performs it is named.
 func TestOperations(t *testing.T) {
 	t.Parallel()
 	d := &drilled{drill: newDrill(t)}
@@ -99,7 +99,7 @@ func (d *drilled) tokens() {
 	}
 }
 
-// podStays fails when the pod on the agent is not what it was.
+// podStays fails when the pod on the agent has changed.
 func (d *drilled) podStays(asked *machines.Machine) {
 	d.Helper()
 	var pod *corev1.Pod
@@ -298,7 +298,7 @@ func (d *drilled) recover() {
 	d.noted(d.s1, "begin", "before-recovery")
 	// The machine of s2 was mended; it has its disk.
 	d.must(d.s2.On())
-	// Nobody should, but somebody does: it is started as it was.
+	// Against the docs an operator starts it as it was.
 	d.start(d.s2, "barque server")
 	if code := d.ended(d.s2); code != 3 {
 		d.Errorf("an old server ends with %d, want 3", code)
@@ -370,8 +370,8 @@ func (d *drilled) backUp() {
 	d.podStays(d.s1)
 }
 
-// All servers are lost; s1 comes back with an empty disk. The others were not lost after all:
-// somebody starts them as they were, and they are a majority of the old cluster. s2 gets an empty
+// All servers are lost; s1 comes back with an empty disk. The others were not lost after all: an
+// operator starts them as they were, and they are a majority of the old cluster. s2 gets an empty
 // disk then. The agent and its pod go on.
 func (d *drilled) rebuild() {
 	for _, m := range []*machines.Machine{d.s1, d.s2, d.s4} {

@@ -99,7 +99,7 @@ func TestAThiefOfTheOldCA(t *testing.T) {
 	if err := b.renewAs(agent, b.at["a1"]); !refusedWith(err, http.StatusForbidden, "a key that the cluster has not recorded") {
 		t.Errorf("renewed as an agent: %v", err)
 	}
-	// Who has a certificate that the cluster has made goes on: by any of the servers' kubeconfigs.
+	// The holder of a certificate from the cluster goes on: by any of the servers' kubeconfigs.
 	for _, who := range []*tls.Certificate{b.admin(), b.agentsOwn("a1")} {
 		if answer, err := doors["API: Nodes"](b, who); answer != yes || err != nil {
 			t.Errorf("%s: %s, %v", who.Leaf.Subject, answer, err)

@@ -65,8 +65,8 @@ var performedElsewhere = map[string]map[string]string{
 	},
 }
 
-// What is named as performed elsewhere is on the page, and a command that nobody performs is found
-// in such a section, too.
+// A command that is named as performed elsewhere is on the page, and a command without a test is
+// found in such a section, too.
 func TestCommandsPerformedElsewhere(t *testing.T) {
 	book, err := runbook.Read(operationsPage)
 	if err != nil {

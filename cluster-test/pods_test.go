@@ -88,7 +88,7 @@ spec:
 			t.Errorf("init container %s: %+v", c.Name, c.State)
 		}
 	}
-	s.K("delete", "pod", "order") // it ends when it is told to: its grace period is longer than kubectl may take
+	s.K("delete", "pod", "order") // it ends on request: its grace period is longer than kubectl may take
 	if got := takeHostFile(t, s.ID+"-hooks"); got != "one\ntwo\nmain\nstopping\nterm\n" {
 		t.Errorf("the pod ended as %q", got)
 	}
@@ -145,7 +145,8 @@ spec:
 	}
 }
 
-// A pod calls the API with the token that is projected into it, and may what RBAC lets it.
+// A pod calls the API with the token that is projected into it, and has the rights that RBAC
+// gives it.
 func TestServiceAccountToken(t *testing.T) {
 	s := newSpace(t)
 	s.K("create", "role", "reader", "--verb=get,list", "--resource=pods")
@@ -226,8 +227,8 @@ spec:
 	s.waitLog("crash", "run\n")
 }
 
-// waitLog waits until the log of a pod is the text: what a container has said may come there when
-// it has ended.
+// waitLog waits until the log of a pod is the text: a container's output may come there when it
+// has ended.
 func (s *Space) waitLog(pod, want string) {
 	s.Helper()
 	Eventually(s, deadline, "the log of "+pod, func(context.Context) error {

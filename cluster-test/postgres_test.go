@@ -135,8 +135,8 @@ spec:
 	d.waitRows()
 }
 
-// insertRows prints the number of each row that was acknowledged. What has failed is not tried
-// again: it may be there.
+// insertRows prints the number of each row that was acknowledged. A failed insert is not tried
+// again: its row may be there.
 //
 // brief: a row that is not answered is given up
 const insertRows = `n=0
@@ -207,7 +207,7 @@ func (d database) start(node string) {
 	d.WaitNode(d, node, corev1.ConditionTrue, deadline)
 }
 
-// check holds what is in the database against what was promised.
+// check holds the rows in the database against the acknowledged ones.
 func (d database) check() {
 	rows, err := d.acknowledged()
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/barque/barque/internal/procstat"
 )
 
-// What `barque dev` does to one node at a time, and not faster than a command starts, is done here
-// to several nodes at the same moment.
+// `barque dev` acts on one node at a time, and no faster than a command starts. These functions act
+// on several nodes at the same moment.
 
 // A node's processes are known by their arguments, as `barque dev` knows them: the binary under
 // test may have any name, and another build may lie in its place by now.
@@ -39,7 +39,7 @@ func pids(match func(args []string) bool) ([]int, error) {
 	return out, nil
 }
 
-// argument returns what follows a flag.
+// argument returns the argument after a flag.
 func argument(args []string, flag string) string {
 	if i := slices.Index(args, flag); i >= 0 && i+1 < len(args) {
 		return args[i+1]
@@ -47,12 +47,12 @@ func argument(args []string, flag string) string {
 	return ""
 }
 
-// isNode tells whether these are the arguments of the node's own process.
+// isNode reports whether these are the arguments of the node's own process.
 func (c *Cluster) isNode(node string, args []string) bool {
 	return len(args) > 1 && (args[1] == "server" || args[1] == "agent") && argument(args, "--data-dir") == c.DataDir(node)
 }
 
-// isContainerd tells whether these are those of the node's containerd.
+// isContainerd reports whether these are the arguments of the node's containerd.
 func (c *Cluster) isContainerd(node string, args []string) bool {
 	return len(args) > 1 && args[1] == "containerd" && strings.HasPrefix(argument(args, "--config"), c.DataDir(node)+"/")
 }
@@ -67,9 +67,9 @@ func (c *Cluster) processes(node string) ([]int, error) {
 	return found, err
 }
 
-// Signal sends a signal to all that is Barque itself on the nodes: the node's process and its
-// containerd, no pods. A node of which nothing runs is an error: who breaks something wants it to
-// be broken.
+// Signal sends a signal to Barque's own processes on the nodes: the node's process and its
+// containerd, no pods. A node without such a process is an error: a fault that breaks nothing is a
+// fault of the test.
 func (c *Cluster) Signal(s syscall.Signal, nodes ...string) error {
 	_, err := c.signal(s, nodes)
 	return err
@@ -168,7 +168,7 @@ func (c *Cluster) KillShim(node string) (killed bool, err error) {
 	return false, nil
 }
 
-// Alive says whether a node's own process runs.
+// Alive reports whether a node's own process runs.
 func (c *Cluster) Alive(node string) bool {
 	found, err := pids(func(args []string) bool { return c.isNode(node, args) })
 	return err == nil && len(found) > 0

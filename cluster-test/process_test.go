@@ -35,7 +35,7 @@ func startLike(t *testing.T, args ...string) *exec.Cmd {
 }
 
 // TestSignalsHit: the processes of a node are found whatever the program is called, no others are,
-// and a fault that meets nobody is an error.
+// and a fault that hits no process is an error.
 func TestSignalsHit(t *testing.T) {
 	c := &Cluster{ID: "x", Dir: t.TempDir()}
 	mine := startLike(t, "server", "--name", "s1", "--data-dir", c.DataDir("s1"))
@@ -73,7 +73,7 @@ func TestSignalsHit(t *testing.T) {
 	}
 }
 
-// ended waits for a process, and returns what ended it.
+// ended waits for a process, and returns the signal that ended it.
 func ended(t *testing.T, cmd *exec.Cmd) syscall.Signal {
 	t.Helper()
 	state, err := cmd.Process.Wait()

@@ -13,7 +13,7 @@ import (
 )
 
 // onTerminal runs a command with a terminal of 40 rows and 100 columns, types the input, and
-// returns what the terminal showed. The command must end with 0, or with one of the codes.
+// returns the terminal's output. The command must end with 0, or with one of the codes.
 func onTerminal(t testing.TB, env []string, input string, codes []int, command ...string) string {
 	t.Helper()
 	master, slave, err := Terminal()

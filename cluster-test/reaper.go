@@ -13,9 +13,10 @@ import (
 	"time"
 )
 
-// A test binary that panics, exceeds its time or is killed runs no clean-up. So clusters are
-// registered with a child process, which sees the end of the pipe between them when the test
-// process is gone, however it went, and then removes what was not reported as removed.
+// A test binary that panics, exceeds its time or is killed runs no clean-up. So clusters
+// are registered with a child process, which sees the end of the pipe between them when the
+// test process is gone, however it went, and then removes the clusters that were not
+// reported as removed.
 
 // reaperVariable in the environment makes the test binary a reaper.
 const reaperVariable = "BARQUE_CLUSTERTEST_REAPER"
@@ -39,7 +40,7 @@ func ReapIfAsked() {
 		c := &Cluster{ID: name, Dir: dir}
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		c.thawDisks()
-		// Whoever made it may still be holding its lock for a moment.
+		// Its maker may still be holding its lock for a moment.
 		err := Poll(ctx, time.Minute, func(ctx context.Context) error { return c.DevResult(ctx, "down", "--name", name).Error })
 		cancel()
 		if err != nil {

@@ -35,7 +35,7 @@ import (
 )
 
 // A red team has an agent's machine, a monitoring account that may read nodes/proxy, and a token
-// for agents. Each gets what docs/security.md says, and nothing beyond.
+// for agents. Each gets the access that docs/security.md grants, and nothing beyond.
 func TestRedTeamOfAgents(t *testing.T) {
 	t.Parallel()
 	images, err := testRegistry()
@@ -143,7 +143,8 @@ func readerOpensStreams(s *Space) {
 			s.Errorf("kubelet%s: %d %s", path, code, body)
 		}
 	}
-	// With the verb create the same request opens the stream: what was refused above is real.
+	// With the verb create the same request opens the stream: the refusal above was of a
+	// real request.
 	role := s.Namespace + "-nodes"
 	if _, err := s.Client.RbacV1().ClusterRoles().Patch(s.Context(), role, types.JSONPatchType, []byte(`[{"op":"add","path":"/rules/0/verbs/-","value":"create"}]`), metav1.PatchOptions{}); err != nil {
 		s.Fatal(err)
@@ -308,7 +309,7 @@ func (s *Space) readerOfNodes() *rest.Config {
 	return config
 }
 
-// call makes a request as it stands, with a path that nobody cleans, over HTTP/1.1.
+// call makes a request as it stands, over HTTP/1.1; no client cleans its path.
 func (s *Space) call(config *rest.Config, method, path, protocol string) (int, string) {
 	s.Helper()
 	code, body, err := s.try(config, attempt{method: method, path: path, protocol: protocol})
@@ -318,7 +319,7 @@ func (s *Space) call(config *rest.Config, method, path, protocol string) (int, s
 	return code, body
 }
 
-// attempt is a request of somebody who may not have a right to it.
+// attempt is a request that its user may have no right to.
 type attempt struct {
 	method, path, body string
 	protocol           string   // of an upgrade; empty: none

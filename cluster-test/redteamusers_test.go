@@ -17,9 +17,9 @@ import (
 	"github.com/barque/barque/internal/needs"
 )
 
-// A red team has what people and pods have who are no administrators: a user who reads one
-// namespace, an administrator of one namespace, the token of a running pod, and what anybody can
-// make of a token. Each gets what docs/security.md says, and nothing beyond.
+// A red team has the credentials of users and pods without administrators' rights: a user who reads
+// one namespace, an administrator of one namespace, the token of a running pod, and forgeries of a
+// token. Each gets the access that docs/security.md grants, and nothing beyond.
 func TestRedTeamOfUsers(t *testing.T) {
 	needs.AllTests(t)
 	images, err := testRegistry()
@@ -34,7 +34,7 @@ func TestRedTeamOfUsers(t *testing.T) {
 	t.Run("ATokenOfAPod", u.podToken)
 }
 
-// jewel is in a Secret of a namespace in which nobody of the team has rights.
+// jewel is in a Secret of a namespace in which the team has no rights.
 const jewel = "cullinan"
 
 // usersOf are the team's namespace and the other one, which has the jewel.
@@ -99,13 +99,14 @@ spec:
 	return u
 }
 
-// has says whether an answer has the jewel.
+// hasJewel reports whether an answer has the jewel.
 func hasJewel(body string) bool {
 	return strings.Contains(body, jewel) || strings.Contains(body, base64.StdEncoding.EncodeToString([]byte(jewel)))
 }
 
-// refused makes requests that somebody has no right to. Each must be answered by 403. The
-// administrator gets more for it, unless it is a write, or as somebody else: so it is a real one.
+// refused makes requests that the user has no right to. Each must be answered by 403. The same
+// request of the administrator must succeed, unless it is a write or impersonates: so it is a
+// real one.
 func (u *usersOf) refused(t *testing.T, config *rest.Config, attempts ...attempt) {
 	t.Helper()
 	for _, a := range attempts {
@@ -125,7 +126,7 @@ func (u *usersOf) refused(t *testing.T, config *rest.Config, attempts ...attempt
 	}
 }
 
-// allowed makes requests that somebody has a right to.
+// allowed makes requests that the user has a right to.
 func (u *usersOf) allowed(t *testing.T, config *rest.Config, attempts ...attempt) {
 	t.Helper()
 	for _, a := range attempts {
@@ -164,7 +165,7 @@ var operatorsPaths = []string{
 	"/barque/v1/ca", "/barque/v1/revocations", "/barque/v1/encryption", "/barque/v1/tokens", "/barque/v1/audit?limit=10&since=2026-01-01T00:00:00Z", "/barque/v1/snapshots",
 }
 
-// beyond are requests that nobody with rights in one namespace alone has a right to.
+// beyond are requests that need more than rights in one namespace.
 func (u *usersOf) beyond() []attempt {
 	other := "/api/v1/namespaces/" + u.other
 	all := gets(other+"/pods", other+"/secrets", other+"/secrets/crown", other+"/configmaps", other+"/secrets?watch=1&timeoutSeconds=1", other, "/api/v1/watch/namespaces/"+u.other+"/secrets?timeoutSeconds=1",
@@ -186,7 +187,7 @@ func (u *usersOf) beyond() []attempt {
 		post(rbacPath+"/clusterrolebindings?dryRun=All", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"mine"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"view"},"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"rita"}]}`),
 		post(rbacPath+"/namespaces/"+u.other+"/rolebindings?dryRun=All", roleBinding("view", "rita")),
 	)
-	// As somebody else: by the headers of impersonation, and of a front proxy.
+	// As another user: by the headers of impersonation, and of a front proxy.
 	for _, headers := range [][]string{{"Impersonate-User", "barque:admin", "Impersonate-Group", "system:masters"}, {"Impersonate-User", "system:serviceaccount:kube-system:default"},
 		{"Impersonate-User", "system:node:a1", "Impersonate-Group", "system:nodes"}, {"X-Remote-User", "barque:admin", "X-Remote-Group", "system:masters"}} {
 		all = append(all, attempt{method: http.MethodGet, path: other + "/secrets/crown", headers: headers})
@@ -220,7 +221,7 @@ func (b *building) atKubelet(config *rest.Config, node string) *rest.Config {
 // joiningPaths are those for machines. Neither a user nor a pod is one.
 var joiningPaths = map[string]string{"shared-key": `{"digest":"00"}`, "gossip-keys": `{}`, "renew": `{}`, "revoked": `{}`}
 
-// noMachine asks for what machines get.
+// noMachine makes the requests of joining machines.
 func (u *usersOf) noMachine(t *testing.T, config *rest.Config) {
 	t.Helper()
 	for path, body := range joiningPaths {
@@ -243,7 +244,7 @@ func (u *usersOf) aroundRBAC() []string {
 	}
 }
 
-// hidden fails when somebody gets the Secret by another spelling of its path.
+// hidden fails when another spelling of the Secret's path gets it.
 func (u *usersOf) hidden(t *testing.T, config *rest.Config) {
 	t.Helper()
 	for _, path := range u.aroundRBAC() {
@@ -309,7 +310,7 @@ func (u *usersOf) namespaceAdmin(t *testing.T) {
 	if code, body, err := u.try(adam, post(own+"/pods?dryRun=All", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"mine"},"spec":{"serviceAccountName":"robot","containers":[{"name":"c","image":"x"}]}}`)); err != nil || code != http.StatusCreated {
 		t.Errorf("a pod in the own namespace: %d %s (%v)", code, body, err)
 	}
-	// What the namespace's accounts may not do, nobody gets by being one of them.
+	// Impersonation of the namespace's accounts gives no rights that these accounts lack.
 	u.refused(t, adam, as([]string{"Impersonate-User", "system:serviceaccount:" + u.Namespace + ":robot"}, gets("/api/v1/namespaces/"+u.other+"/secrets/crown", "/api/v1/nodes")...)...)
 }
 

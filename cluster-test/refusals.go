@@ -11,7 +11,8 @@ import (
 	"github.com/barque/barque/devcluster"
 )
 
-// refusedMetric counts what the API refuses the controllers and the scheduler for want of a right.
+// refusedMetric counts the requests of the controllers and the scheduler that the API refuses for
+// want of a right.
 const refusedMetric = "barque_control_plane_refused_total{"
 
 // refusals reports which rights the controllers or the scheduler lacked while the test ran, by the

@@ -18,10 +18,10 @@ import (
 	"github.com/barque/barque/raftstore/snapshot"
 )
 
-// residue is the outcome of a search of files of any size, also of raw disks: the files by what
-// they have. Snapshots are searched as they lie and unpacked.
+// residue is the outcome of a search of files of any size, also of raw disks: the files by the
+// names of the found secrets. Snapshots are searched as they lie and unpacked.
 type residue struct {
-	looked [][2]string                // form, and the name of what has that form
+	looked [][2]string                // form, and the name of the secret in that form
 	found  map[string]map[string]bool // files by names
 	keys   map[string]map[string]bool // files by the IDs of the data keys of values in them
 	bytes  int64
@@ -41,7 +41,7 @@ func newResidue(values map[string]string) *residue {
 	return r
 }
 
-// Parts in which files are read, and what the next part repeats of the one before.
+// Files are read in parts, and each part begins with the end of the one before.
 const residuePart, residueOverlap = 1 << 20, 256
 
 var residueZeros [residuePart + residueOverlap]byte

@@ -23,9 +23,9 @@ import (
 )
 
 // All three servers are restarted, one after the other, while twenty clients read, write and watch
-// through all of them: nobody who tries a second time, at the next server, is refused; no watch is
-// cut off in the middle, loses an event or has to list again; a server has left the endpoints of
-// the kubernetes Service before its port closes; and what the pods serve is served all the time.
+// through all of them. No client that tries a second time, at the next server, is refused. No watch
+// is cut off in the middle, loses an event or has to list again. A server has left the endpoints of
+// the kubernetes Service before its port closes, and the pods' Service answers all the time.
 func TestRollingRestart(t *testing.T) {
 	s := newSpace(t)
 	s.Apply(staying(hello("hello", 3, "nowhere")))
@@ -103,7 +103,7 @@ func (r *rolling) restart(node string) {
 	r.Logf("%s: stopped in %v, ready again %v after that", node, stopped.Round(time.Millisecond), (time.Since(began) - stopped).Round(time.Millisecond))
 }
 
-// rolling is what the clients of a rolling restart have in common.
+// rolling is the state that the clients of a rolling restart share.
 type rolling struct {
 	*Space
 	servers []Process
@@ -113,7 +113,7 @@ type rolling struct {
 
 	mu       sync.Mutex
 	failures []string
-	created  map[string]bool // what was acknowledged
+	created  map[string]bool // names of the acknowledged creations
 	stood    time.Time       // when this process last went on after it had stood still
 }
 
@@ -133,9 +133,9 @@ func (r *rolling) keepPace(ctx context.Context) {
 	}
 }
 
-// stoodStill says whether this process has stood still since a time.
+// stoodStill reports whether this process has stood still since a time.
 func (r *rolling) stoodStill(ctx context.Context, since time.Time) bool {
-	for range 5 { // who keeps the pace goes on now, too
+	for range 5 { // the goroutine that notes r.stood runs meanwhile, too
 		breathe(ctx)
 	}
 	r.mu.Lock()
@@ -163,14 +163,14 @@ func (r *rolling) twice(ctx context.Context, what string, call func() error) {
 	}
 	r.calls.Add(1)
 	took := int64(time.Since(began))
-	for longest := r.longest.Load(); took > longest && !r.longest.CompareAndSwap(longest, took); longest = r.longest.Load() { // brief: it is only told
+	for longest := r.longest.Load(); took > longest && !r.longest.CompareAndSwap(longest, took); longest = r.longest.Load() { // brief: it is only reported
 	}
 }
 
 const (
 	// callTimeout is long: in a restart in order nothing hangs.
 	callTimeout = 10 * time.Second
-	// rollingLabel is on what the watchers look at.
+	// rollingLabel is on the watched objects.
 	rollingLabel = "rolling"
 	// pause lies between two calls of a client.
 	pause = 20 * time.Millisecond
@@ -197,8 +197,8 @@ func configMap(name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{rollingLabel: "yes"}}}
 }
 
-// acknowledged notes what was created, and what may have been: an answer that says that it is
-// there, to a second try.
+// acknowledged notes a created object, and one that may have been: an answer to a second try that
+// the object is there.
 func (r *rolling) acknowledged(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -392,8 +392,8 @@ func (r *rolling) settle(all []*follower) {
 	}
 }
 
-// checkWatches holds what the watchers have seen against each other and against what was
-// acknowledged.
+// checkWatches compares the events of the watchers with each other and with the
+// acknowledged writes.
 func (r *rolling) checkWatches(all []*follower) {
 	r.Helper()
 	upTo := func(f *follower) []string { return f.seen[:slices.Index(f.seen, "ADDED last")] }
@@ -436,9 +436,9 @@ type ports struct {
 	mu     sync.Mutex
 	left   map[string]time.Time
 	closed map[string]time.Time
-	// open is when a port was still open. What was seen of it after that was seen late by as much
-	// as the time until it was seen closed, and so may have been what was told of the endpoints:
-	// the tests may have stood still.
+	// open has the last time at which a port was seen open. Observations after it are late by at
+	// most the time until the port was seen closed, and so may be those of the endpoints: the tests
+	// may have stood still.
 	open map[string]time.Time
 }
 
@@ -468,7 +468,7 @@ func (r *rolling) watchPorts(ctx context.Context, running *sync.WaitGroup) *port
 			}
 		})
 	}
-	// Each server is asked, and who tells it first counts.
+	// Each server is asked, and the first to report it counts.
 	for i := range r.servers {
 		running.Go(func() {
 			m := r.mover(i)
@@ -483,7 +483,7 @@ func (r *rolling) watchPorts(ctx context.Context, running *sync.WaitGroup) *port
 }
 
 // followEndpoints watches the endpoints of the kubernetes Service at one server until that ends,
-// and tells of each server that is not among them.
+// and reports each server that is not among them.
 func (r *rolling) followEndpoints(ctx context.Context, m *Mover, absent func(address string)) {
 	stream, err := m.open(ctx, http.MethodGet, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?watch=1&labelSelector=kubernetes.io/service-name%3Dkubernetes", nil)
 	if err != nil {
@@ -507,7 +507,7 @@ func (r *rolling) followEndpoints(ctx context.Context, m *Mover, absent func(add
 	}
 }
 
-// forget drops what was seen.
+// forget drops all observations.
 func (p *ports) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 	"github.com/barque/barque/internal/needs"
 )
 
-// What the page says about a disk and a store that are full, on one server.
+// The section about a disk and a store that are full, on one server.
 
 const roomSection = "A disk or a store that is full"
 
@@ -33,7 +33,7 @@ func bulky(name string, bytes int) *corev1.ConfigMap {
 }
 
 // writeUntilRefused makes ConfigMaps big-1, big-2, … until one is refused. It leaves that one in
-// big.yaml, and returns how many there are and what kubectl said of it.
+// big.yaml, and returns the number of ConfigMaps and kubectl's message.
 func (d *drill) writeUntilRefused(m *machines.Machine, bytes, most int) (n int, said string) {
 	d.Helper()
 	configs := d.api(m).CoreV1().ConfigMaps("default")
@@ -136,8 +136,9 @@ func (d *drill) writeUntil(m *machines.Machine, total, size int) {
 	}
 }
 
-// TestFullDisk fills the disk of a server: first by what it writes itself, then by something else.
-// What it has is served, deletions are taken and make room, and it stops and starts in order.
+// TestFullDisk fills the disk of a server: first by the server's own writes, then by another
+// process. The stored objects are served, deletions are taken and make room, and the server stops
+// and starts in order.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	needs.NoError(t, store.DisksPossible(), "a server whose disk is full")
@@ -160,7 +161,7 @@ func TestFullDisk(t *testing.T) {
 	t.Logf("with the disk full of other things, after %d objects: %s", n, strings.TrimSpace(said))
 	d.diskIsFull(s1, said)
 	d.stop(s1)
-	d.must(fillDisk(ballast))    // what it had in reserve, too
+	d.must(fillDisk(ballast))    // its reserve, too
 	d.start(s1, "barque server") // in the room that its log has of its own
 	d.ready(s1)
 	d.noted(s1, "kept")
@@ -169,7 +170,7 @@ func TestFullDisk(t *testing.T) {
 	d.roomAgain(s1)
 }
 
-// diskIsFull checks what a server whose disk is full does, by the page.
+// diskIsFull checks the behaviour of a server whose disk is full, by the page.
 func (d *drill) diskIsFull(m *machines.Machine, said string) {
 	d.Helper()
 	if !contains(said, "the write was refused", "the disk of this server is full", "make room on the volume") {

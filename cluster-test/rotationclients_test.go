@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// rotationWork is what the clients of the rotations have in common.
+// rotationWork is the state that the clients of the rotations share.
 type rotationWork struct {
 	without         atomic.Bool // only two servers are left
 	writes, reads   atomic.Int64
@@ -62,7 +62,7 @@ type register struct {
 
 func (g *register) value(n int) string { return fmt.Sprintf("%s in write %d", secretMark, n) }
 
-// begun returns what a read that begins now must show at least.
+// begun returns the least value that a read that begins now must show.
 func (g *register) begun() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -106,7 +106,7 @@ func (g *register) acknowledge(n int) {
 	g.floor = max(g.floor, n)
 }
 
-// work starts the clients. finish ends them, and judges what all servers have then.
+// work starts the clients. finish ends them, and judges the final state of all servers.
 func (r *rotations) work() (finish func()) {
 	r.Helper()
 	const writers, each = 5, 6

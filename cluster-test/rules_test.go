@@ -157,7 +157,7 @@ metadata: {name: scheduled}
 spec: {containers: [{name: hello, image: "barque.local/hello:1"}]}
 `
 
-// TestKubePrometheus: the rules and dashboards of kube-prometheus find what they read.
+// TestKubePrometheus: the series that the rules and dashboards of kube-prometheus read exist.
 func TestKubePrometheus(t *testing.T) {
 	needs.AllTests(t)
 	t.Parallel()
@@ -213,7 +213,7 @@ func parseSeries(page string) (all []series) {
 	return all
 }
 
-// is tells whether a series is wanted. As in Prometheus a label that is not there is empty.
+// is reports whether a series is wanted. As in Prometheus a label that is not there is empty.
 func (w wanted) is(s series) bool {
 	if s.name != w.name {
 		return false

@@ -234,7 +234,7 @@ func (d *sites) works(between []*machines.Machine) {
 	d.policy(at, clients)
 }
 
-// policy asks a Service that is closed to all but those who bear a label.
+// policy asks a Service that is closed to all pods without a label.
 func (d *sites) policy(at *machines.Machine, clients []corev1.Pod) {
 	d.Helper()
 	ask := func(client corev1.Pod) machines.Result {

@@ -22,11 +22,11 @@ import (
 	"github.com/barque/barque/internal/clusterusers"
 )
 
-// asAdmin is what the log of a server says when another one has refused it.
+// asAdmin is the line in the log of a server that another one has refused.
 const asAdmin = "is asked by the administrator's certificate"
 
-// serversAskEachOther: what servers ask each other for operators, they ask as servers. None refuses
-// another one, and none needs the administrator's certificate.
+// serversAskEachOther: servers send each other the requests of operators with their own
+// certificates. None refuses another one, and none needs the administrator's certificate.
 func (b *building) serversAskEachOther(t *testing.T) {
 	config, err := clientcmd.BuildConfigFromFlags("", b.Kubeconfig())
 	if err != nil {

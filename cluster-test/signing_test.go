@@ -155,7 +155,7 @@ func (p *podSigner) authority(s *Space) *x509.Certificate {
 	return cert
 }
 
-// run signs what is asked for in the test's namespace.
+// run signs the certificate requests in the test's namespace.
 func (p *podSigner) run(s *Space) {
 	requests := s.Client.CertificatesV1().PodCertificateRequests(s.Namespace)
 	done := make(chan struct{})
@@ -216,7 +216,7 @@ func (p *podSigner) answer(r *certificatesv1.PodCertificateRequest) error {
 }
 
 // A pod gets a certificate of its own and the anchors to verify others with; the anchors follow
-// their bundles. A pod that the signer refuses does not start, and its events tell why.
+// their bundles. A pod that the signer refuses does not start, and its events give the reason.
 func TestPodCertificates(t *testing.T) {
 	s := newSpace(t)
 	signer := newPodSigner(s, "test.example.com/"+s.Namespace)

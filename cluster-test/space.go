@@ -22,7 +22,7 @@ type Space struct {
 	Namespace string
 }
 
-// dumps bounds how much a run tells about failures: the first ones say what there is to say.
+// dumps bounds the dumps of a run: the first failures show all that there is to see.
 var dumps atomic.Int32
 
 // NewSpace makes a namespace that goes when the test ends.
@@ -43,7 +43,7 @@ func NewSpace(t testing.TB, c *Cluster) *Space {
 			t.Errorf("remove the test's namespace: %v", err)
 		}
 	})
-	// The admission of pods needs it; kubectl run at once is what people do with new namespaces.
+	// The admission of pods needs it; users run kubectl at once in new namespaces.
 	Eventually(t, time.Minute, "the namespace's default service account", func(ctx context.Context) error {
 		_, err := c.Client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
 		return err
@@ -129,7 +129,7 @@ func (s *Space) WaitReady(name string) *corev1.Pod {
 	return s.WaitPod(name, await.Hang, "ready", Ready)
 }
 
-// Ready says whether the pod's Ready condition is true.
+// Ready reports whether the pod's Ready condition is true.
 func Ready(pod *corev1.Pod) bool {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodReady {

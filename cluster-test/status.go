@@ -117,7 +117,7 @@ func (c *Cluster) Status(ctx context.Context) (*Status, error) {
 	return s, nil
 }
 
-// Leader returns who leads.
+// Leader returns the leader's name.
 func (c *Cluster) Leader(t testing.TB) string {
 	t.Helper()
 	var leader string

@@ -30,7 +30,7 @@ const (
 	part = 50_000
 )
 
-// slowReader counts what it is given, at its pace.
+// slowReader counts the bytes that it reads, at its pace.
 type slowReader struct {
 	n    int
 	rest int
@@ -100,8 +100,8 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestPortForwardSessions: a connection that fails, because nobody listens or the pod resets it,
-// ends alone, and a client may stop to send before it has its answer.
+// TestPortForwardSessions: a connection that fails, because no process listens or the pod resets
+// it, ends alone, and a client may stop to send before it has its answer.
 func TestPortForwardSessions(t *testing.T) {
 	s := newSpace(t)
 	// 7000 answers some seconds after the client's end. Nothing listens on 7001.

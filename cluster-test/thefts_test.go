@@ -32,8 +32,8 @@ import (
 )
 
 // A thief has a copy of a server's store without its keys, of an agent's whole disk, or of a
-// backup. TestThefts searches them for what docs/security.md and docs/encryption.md say is not in
-// there, and tries each credential that it finds at each door.
+// backup. TestThefts searches them for the secrets that docs/security.md and docs/encryption.md
+// rule out, and tries each credential that it finds at each door.
 func TestThefts(t *testing.T) {
 	needs.AllTests(t)
 	images, err := testRegistry()
@@ -49,7 +49,7 @@ func TestThefts(t *testing.T) {
 	t.Run("TheWholeServer", v.wholeServer)
 }
 
-// vault has what a thief would like to find.
+// vault has the secrets that a thief would like to find.
 type vault struct {
 	*building
 	secrets map[string][]byte // values of Secrets, tokens and keys that the cluster keeps to itself
@@ -149,7 +149,7 @@ func (v *vault) gossipKeys(t *testing.T) map[string][]byte {
 	return out
 }
 
-// loot is what a thief has, by the name of the file. A text is there as it lies, and without line
+// loot is a thief's copy, by the name of the file. A text is there as it lies, and without line
 // breaks, which PEM has within a key.
 type loot map[string][]byte
 
@@ -295,7 +295,8 @@ func (v *vault) holdsNoKeys(t *testing.T, l loot) {
 	}
 }
 
-// agentsDisk: it has what its pods have, and its own certificates. Each credential on it is tried.
+// agentsDisk: it has the secrets of its pods, and its own certificates. Each credential on it
+// is tried.
 func (v *vault) agentsDisk(t *testing.T) {
 	l := stolen(t, v.DataDir("a1"))
 	l.lacks(t, v.secrets)
@@ -383,7 +384,7 @@ func (v *vault) sealedBackup(t *testing.T) {
 }
 
 // wholeServer: with its keys a server's disk has all of it, as the page says. So the searches above
-// find what there is.
+// find the secrets that are there.
 func (v *vault) wholeServer(t *testing.T) {
 	l := stolen(t, v.DataDir("s1"))
 	for what, value := range v.secrets {

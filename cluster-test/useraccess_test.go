@@ -54,8 +54,8 @@ func (m *madeUser) config(b *building) *rest.Config {
 	return config
 }
 
-// TestARevokedAdministrator: with a certificate of barque:admins, that the administrator has made
-// again for herself without a trace, she can do nothing at any door, and what she does ends.
+// TestARevokedAdministrator: an administrator has made herself a certificate of barque:admins
+// without a trace. When it is revoked she is refused at every door, and her running requests end.
 func TestARevokedAdministrator(t *testing.T) {
 	needs.AllTests(t)
 	images, err := testRegistry()

@@ -74,7 +74,7 @@ func TestVerify(t *testing.T) {
 	if names, err := c.verifyNamespaces(t.Context()); err != nil || len(names) > 0 {
 		t.Errorf("left behind: %v, %v", names, err)
 	}
-	// A server that is gone is told, and the others are verified all the same.
+	// A server that is gone is reported, and the others are verified all the same.
 	recoverCluster(t, c, "s3")
 	c.Dev(t, "kill", "s3")
 	if r := c.BarqueResult(t.Context(), "verify", "--duration=2s", "--pods=false"); r.Code != 1 || !contains(r.Out, "NOT KEPT", "s3 at", "linearizable") {

@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Poll repeats try until it succeeds; the error says what was missing at the last try.
+// Poll repeats try until it succeeds; the error is that of the last try.
 func Poll(ctx context.Context, limit time.Duration, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -21,7 +21,7 @@ func Poll(ctx context.Context, limit time.Duration, try func(context.Context) er
 		if err == nil {
 			return nil
 		}
-		// What fails because the time is over says nothing.
+		// An error that comes because the time is over says nothing.
 		if ctx.Err() == nil || last == nil {
 			last = err
 		}
@@ -33,8 +33,8 @@ func Poll(ctx context.Context, limit time.Duration, try func(context.Context) er
 	}
 }
 
-// exceptExists is the error of a try to make an object that is repeated, but for one: that it is
-// there already says that an earlier try, whose answer was lost, has made it.
+// exceptExists is the error of a repeated try to create an object, except that the object exists:
+// then an earlier try, whose answer was lost, has created it.
 func exceptExists(err error) error {
 	if apierrors.IsAlreadyExists(err) {
 		return nil

@@ -15,21 +15,21 @@ import (
 // Host, as an end of a Drop, is this machine: the clients of the cluster.
 const Host = ""
 
-// Drop is what the network loses: packets from one node to another.
+// Drop is a loss in the network: of packets from one node to another.
 type Drop struct {
 	From, To string
 	// OneIn is how many packets there are for each that is lost, by chance; 0 and 1 lose all.
 	OneIn uint32
 }
 
-// Both loses what two nodes send each other.
+// Both loses the packets between two nodes.
 func Both(a, b string, oneIn uint32) []Drop { return []Drop{{a, b, oneIn}, {b, a, oneIn}} }
 
 // wiresTable is the one of `barque dev partition`, so that `dev heal` and `dev down` remove it too.
 func (c *Cluster) wiresTable() string { return "barque-dev-" + c.ID }
 
-// Lose makes the network lose packets. It replaces what an earlier one said; without any, nothing
-// is lost.
+// Lose makes the network lose packets. It replaces the losses of an earlier call; without any,
+// nothing is lost.
 func (c *Cluster) Lose(drops ...Drop) error {
 	conn, err := nftables.New()
 	if err != nil {

@@ -2,7 +2,7 @@
 
 // hashicorp/raft 1.8.0 reads the ID of a follower without its lock when the follower has taken
 // entries (updateLastAppended), while the leader may put the follower's new address beside that ID.
-// The ID stays what it was, so nothing comes of it; the race detector cannot know. `make
+// The ID stays the same, so the race is harmless; the race detector cannot know that. `make
 // test-all-unit` runs these tests without it.
 
 package raftstore_test
@@ -84,7 +84,7 @@ func TestAllAddressesChange(t *testing.T) {
 	}
 }
 
-// The servers get each other's addresses: somebody answers at each, and it is the wrong one.
+// The servers get each other's addresses: another server answers at each.
 func TestAddressesArePermuted(t *testing.T) {
 	for name, to := range map[string][]int{"in a circle": {1, 2, 0}, "two of them": {1, 0, 2}} {
 		t.Run(name, func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestAddressesWithAndWithoutContact(t *testing.T) {
 type moving struct {
 	to         func(i int) string
 	known      []string // to each server, from the program around it
-	leads, all bool     // what comes of it without contact
+	leads, all bool     // the outcome without contact
 }
 
 func startElsewhere(t *testing.T, m *moving, contact bool) {

@@ -11,8 +11,8 @@ import (
 )
 
 // TestClosingOneAfterTheOther closes all servers of a group with the time-outs of real ones, in any
-// order. Each hands over if it leads and somebody can take over; the last ones find nobody, which
-// takes no time.
+// order. Each hands over if it leads and another server can take over; the last ones find none,
+// which takes no time.
 func TestClosingOneAfterTheOther(t *testing.T) {
 	for first := range 3 {
 		for _, step := range []int{1, 2} {

@@ -52,7 +52,7 @@ func onDisk(t *testing.T) func(int, *raftstore.Config) {
 	}
 }
 
-// hashes returns what each server says its state is, when all of them have the same revision.
+// sameState reports whether all servers have the same state at the same revision.
 func sameState(c *storetest.Cluster) bool {
 	first := c.Servers[0].Status()
 	for _, s := range c.Servers {
@@ -111,7 +111,7 @@ func TestRestartOfAllKeepsEverything(t *testing.T) {
 }
 
 // TestLateServerCatchesUpBySnapshot keeps a server away until it needs a snapshot. The snapshot
-// carries history, so that whoever watches at that server misses nothing, or is told so when
+// carries history, so that a watcher at that server misses nothing, or gets ErrCompacted when
 // history is too short.
 func TestLateServerCatchesUpBySnapshot(t *testing.T) {
 	for what, historyBytes := range map[string]int{"history reaches back": 0, "history is too short": 10_000} {
@@ -360,8 +360,8 @@ func TestRefusesForeignDirectory(t *testing.T) {
 	})
 }
 
-// TestServerWithoutItsLog takes all of a server's log away, as who clears a directory by hand does.
-// It must not go on under its ID: it has acknowledged what is gone, and voted.
+// TestServerWithoutItsLog takes all of a server's log away, as an operator does who clears a
+// directory. It must not go on under its ID: it has acknowledged entries that are gone, and voted.
 func TestServerWithoutItsLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) {

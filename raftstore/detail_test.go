@@ -11,8 +11,8 @@ import (
 	"github.com/barque/barque/raftstore/storetest"
 )
 
-// TestDetailsShowTheWays: each server tells how far away the others are, whichever is asked, and a
-// way that is closed between two of them is seen from the third.
+// TestDetailsShowTheWays: each server reports how far away the others are, whichever is asked, and
+// a way that is closed between two of them is seen from the third.
 func TestDetailsShowTheWays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) {

@@ -31,7 +31,7 @@
 //
 // # Errors
 //
-// Each error tells the outcome of the request; compare with errors.Is and errors.As.
+// Each error has the outcome of the request; compare with errors.Is and errors.As.
 //
 //	*ConflictError      a precondition did not hold; nothing was changed; the error has the item
 //	ErrFenced           the term of the transaction is over; it never takes effect

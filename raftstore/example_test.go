@@ -46,7 +46,7 @@ func ExampleOpen() {
 	// Output: ahoy, at revision 1, <nil>
 }
 
-// A compare-and-set: it takes effect only if nobody was faster.
+// A compare-and-set: it takes effect only if no other writer was faster.
 func ExampleStore_Commit() {
 	store := raftstore.NewInMemory(raftstore.Options{})
 	defer store.Close()
@@ -64,7 +64,7 @@ func ExampleStore_Commit() {
 	// false true
 }
 
-// Snapshot and subscription in one step: what the view has not, the watcher has.
+// Snapshot and subscription in one step: the watcher has all revisions after the view.
 func ExampleStore_Watch() {
 	ctx := context.TODO()
 	store := raftstore.NewInMemory(raftstore.Options{})

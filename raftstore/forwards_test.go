@@ -32,8 +32,8 @@ type namedConn struct{ net.Conn }
 // PeerName is the interface of package peer.
 func (c namedConn) PeerName() string { return c.RemoteAddr().String() }
 
-// TestForwardedTransactions: the leader refuses what is none of the server that has forwarded it,
-// by the name in that one's certificate, and takes everything of its own callers.
+// TestForwardedTransactions: the leader refuses a transaction that the forwarding server, by the
+// name in its certificate, may not make, and takes everything of its own callers.
 func TestForwardedTransactions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		forwards := func(_ int, cfg *raftstore.Config) {

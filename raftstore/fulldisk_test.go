@@ -44,9 +44,9 @@ func ballast(t *testing.T, dir string, but int64) (path string) {
 	return path
 }
 
-// TestFullDisk fills the disk under a server, which must say so, must not crash, must keep what it
-// has acknowledged, must still read, delete, shorten its log, stop and start, and must go on when
-// there is room again.
+// TestFullDisk fills the disk under a server, which must report it, must not crash, must keep the
+// acknowledged writes, must still read, delete, shorten its log, stop and start, and must go on
+// when there is room again.
 func TestFullDisk(t *testing.T) {
 	cases := []struct{ kind, size string }{{"boltdb", "24m"}, {"wal", "96m"}}
 	if testing.Short() {
@@ -149,7 +149,7 @@ func TestFullDisk(t *testing.T) {
 }
 
 // TestALogThatNeedsRoomGetsThatOfASnapshot: when a snapshot that is being written has taken the
-// last byte, what is to be written to the log is written, and the snapshot is for another time.
+// last byte, the entries for the log are written, and the snapshot is for another time.
 func TestALogThatNeedsRoomGetsThatOfASnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := storetest.SmallVolume(t, "24m")

@@ -14,8 +14,8 @@ import (
 	"github.com/barque/barque/raftstore/storetest"
 )
 
-// TestServerSaysThatThereIsNoQuorum stops two of three servers. The third must say what is missing,
-// and must not fill the disk with saying so.
+// TestServerSaysThatThereIsNoQuorum stops two of three servers. The third must log the servers that
+// are missing, and must not fill the disk with that.
 func TestServerSaysThatThereIsNoQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log syncbuf.Buffer
@@ -124,7 +124,7 @@ func TestNoLeaderSinceTheStart(t *testing.T) {
 	})
 }
 
-// TestAnElectionAfterLong: who asks in the moment in which servers come back is served.
+// TestAnElectionAfterLong: a request at the moment in which servers come back is served.
 func TestAnElectionAfterLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 3, onDisk(t))

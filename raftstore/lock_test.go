@@ -53,8 +53,7 @@ func TestOneProcessForADirectory(t *testing.T) {
 			t.Errorf("the first server: %v", err)
 		}
 
-		// One that is about to end is waited for. What it writes until then is what the next one
-		// finds.
+		// One that is about to end is waited for. The next one finds all that it writes until then.
 		opened := make(chan error, 1)
 		go func() {
 			s, err := raftstore.Open(cfg)

@@ -15,7 +15,7 @@ import (
 	"github.com/barque/barque/raftstore/storetest"
 )
 
-// patient is how long the servers of these tests wait for a leader from whom they hear nothing.
+// patient is how long the servers of these tests wait for a leader that they do not hear.
 const patient = 10 * time.Second
 
 func newPatientCluster(t *testing.T, size int) *storetest.Cluster {
@@ -177,8 +177,7 @@ func TestALivingLeaderIsNotDeposed(t *testing.T) {
 }
 
 // TestALeaderThatIsShutOutIsDeposedOnce closes the port of a leader that lives and breaks its
-// connections to a quorum. It may lose its leadership by that, but what follows is no row of
-// elections.
+// connections to a quorum. It may lose its leadership by that, but no row of elections follows.
 func TestALeaderThatIsShutOutIsDeposedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newPatientCluster(t, 3)
@@ -228,8 +227,8 @@ func TestAVoteIsAskedForOverAConnectionThatWorks(t *testing.T) {
 	})
 }
 
-// TestLogTellsWhyAServerCampaigns: of each election one line says why this server began it, whoever
-// found that it is time.
+// TestLogTellsWhyAServerCampaigns: of each election one line says why this server began it,
+// whichever server proposed it.
 func TestLogTellsWhyAServerCampaigns(t *testing.T) {
 	const impatient = 100 * time.Millisecond
 	for name, test := range map[string]struct {

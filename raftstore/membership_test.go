@@ -32,7 +32,7 @@ func voters(s *raftstore.Server) (names []string) {
 	return names
 }
 
-// expulsions counts, by server, who was told that it is out.
+// expulsions counts, by server, the calls of OnRemoved.
 type expulsions [8]atomic.Int32
 
 func (e *expulsions) on(t *testing.T) func(int, *raftstore.Config) {
@@ -82,8 +82,8 @@ func TestAServerLeaves(t *testing.T) {
 	}
 }
 
-// A server that was removed while it was away is told when it comes back, and is never let in
-// again.
+// A server that was removed while it was away learns it when it comes back, and is never let
+// in again.
 func TestARemovedServerThatComesBackIsToldSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told expulsions
@@ -189,8 +189,8 @@ func TestDeparturesSurviveCrashes(t *testing.T) {
 	}
 }
 
-// wasRecorded tells whether a departure or demotion of the server was recorded at any revision in
-// between.
+// wasRecorded reports whether a departure or demotion of the server was recorded at any revision
+// in between.
 func wasRecorded(t *testing.T, s *raftstore.Server, id string, from, to uint64) bool {
 	t.Helper()
 	for revision := from; revision <= to; revision++ {
@@ -347,7 +347,8 @@ func TestDeadServerIsTakenOutWhenReplaced(t *testing.T) {
 	})
 }
 
-// TestWhyAServerCannotJoin: the reason is told, and not that the last attempt had no time left.
+// TestWhyAServerCannotJoin: the error has the reason, and not that the last attempt had no
+// time left.
 func TestWhyAServerCannotJoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 1, nil)
@@ -367,7 +368,7 @@ func TestWhyAServerCannotJoin(t *testing.T) {
 	})
 }
 
-// TestAServerThatCannotJoinSaysSo: the one who waits learns why, though it may take for ever.
+// TestAServerThatCannotJoinSaysSo: the log has the reason, though the join may take for ever.
 func TestAServerThatCannotJoinSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log syncbuf.Buffer

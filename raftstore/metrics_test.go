@@ -53,8 +53,8 @@ func (m *metered) gather(server int) map[string]*dto.MetricFamily {
 	return byName
 }
 
-// value is what a metric of a server has come to: the sum over its labels that hold all of with,
-// and of a histogram how often something was observed.
+// value is the value of a metric of a server: the sum over its labels that hold all of with, and of
+// a histogram the number of observations.
 func (m *metered) value(server int, name string, with ...string) float64 {
 	m.t.Helper()
 	family := m.gather(server)["barque_store_"+name]
@@ -178,8 +178,7 @@ func TestEachStageShowsInAMetric(t *testing.T) {
 			{follower, 4, "keys", nil},
 			{follower, 16 << 10, "state_bytes", nil},
 		} {
-			// Some of it comes a moment after the answer, as when a follower hears what is
-			// committed.
+			// Some of it comes a moment after the answer, as when a follower hears of a commit.
 			m.Await(fmt.Sprintf("%s %v of server %d is %v or more, is %v", want.name, want.with, want.server, want.least, m.value(want.server, want.name, want.with...)),
 				func() bool { return m.value(want.server, want.name, want.with...) >= want.least })
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/barque/barque/raftstore/storetest"
 )
 
-// TestLeaderThatFallsSilent drops what the leader sends and gets, which breaks no connection. A
+// TestLeaderThatFallsSilent drops the leader's messages, both ways, which breaks no connection. A
 // write that waits for its answer must be repeated at the next leader, and must take effect once.
 func TestLeaderThatFallsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestLeaderThatFallsSilent(t *testing.T) {
 			t.Errorf("the write took %v", took)
 		}
 
-		// The connections to the old leader are there again, and what was under way on them.
+		// The connections to the old leader are there again, with the messages that were under way.
 		c.Net.Heal()
 		c.Await("equal states", func() bool { return sameState(c) })
 		if r := c.Servers[old].Revision(); r != done.Revision {
@@ -42,7 +42,8 @@ func TestLeaderThatFallsSilent(t *testing.T) {
 	})
 }
 
-// TestReadsOfASilencedLeader asks a leader that nobody hears. It must not answer from what it has.
+// TestReadsOfASilencedLeader asks a leader that no other server hears. It must not answer from its
+// own state.
 func TestReadsOfASilencedLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 3, nil)

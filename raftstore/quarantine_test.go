@@ -23,8 +23,8 @@ import (
 // onePeriod is how often the leader compares, and a little for the exchange.
 const onePeriod = 5*time.Second + 500*time.Millisecond
 
-// corrupt gives a server another state at the revision that it has. The caller sees to it that
-// nothing is written meanwhile.
+// corrupt gives a server another state at the revision that it has. The caller must not
+// write meanwhile.
 func corrupt(t *testing.T, s *raftstore.Server, marker string) {
 	t.Helper()
 	synctest.Wait() // the one writer of the state rests
@@ -47,8 +47,8 @@ func corrupt(t *testing.T, s *raftstore.Server, marker string) {
 // steady waits until all servers have the newest revision.
 func steady(c *storetest.Cluster) { c.Await("equal states", func() bool { return sameState(c) }) }
 
-// newSteady returns a cluster whose servers have equal states, at a revision above 0, and who leads
-// it.
+// newSteady returns a cluster whose servers have equal states, at a revision above 0, and
+// its leader.
 func newSteady(t *testing.T, size int, edit func(i int, cfg *raftstore.Config)) (c *storetest.Cluster, leader int) {
 	t.Helper()
 	c = storetest.NewCluster(t, size, edit)
@@ -127,7 +127,7 @@ func TestFollowerThatDiffersIsQuarantined(t *testing.T) {
 				t.Errorf("server %d is in quarantine: %s", i, why)
 			}
 		}
-		// It loses no leadership to it: what it is given it hands on.
+		// A server in quarantine that is given leadership hands it on.
 		if err := c.Servers[leader].TransferLeadership(ctx, c.Servers[bad].ID()); err != nil {
 			t.Logf("transfer to the one in quarantine: %v", err)
 		}
@@ -275,7 +275,7 @@ func checkNoFalseAlarm(t *testing.T, seed uint64) {
 				if rnd.IntN(4) == 0 {
 					txn.Ops[0] = raftstore.Op{Kind: raftstore.Delete, Key: txn.Ops[0].Key}
 				}
-				r, err := s.Commit(ctx, txn) // errors are what faults are for
+				r, err := s.Commit(ctx, txn) // errors are expected under faults
 				if err == nil && rnd.IntN(50) == 0 {
 					s.Compact(ctx, r.Revision)
 				}
@@ -295,7 +295,7 @@ func checkNoFalseAlarm(t *testing.T, seed uint64) {
 		default:
 			c.Net.Isolate(storetest.Addr(victim))
 			<-time.After(time.Duration(rnd.IntN(int(10 * time.Second))))
-			for _, s := range c.Servers { // who was away comes back by snapshot
+			for _, s := range c.Servers { // a server that was away comes back by snapshot
 				if err := s.Snapshot(); err != nil {
 					t.Error(err)
 				}

@@ -11,7 +11,7 @@ import (
 	"github.com/barque/barque/raftstore/storetest"
 )
 
-// TestStaleReads cuts a follower off: a stale read there has a past state and waits for nobody, a
+// TestStaleReads cuts a follower off: a stale read there has a past state and does not wait, a
 // linearizable one fails, and neither outlives a reader that gives up.
 func TestStaleReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

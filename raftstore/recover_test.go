@@ -120,7 +120,7 @@ func checkRecovered(t *testing.T, c *storetest.Cluster, survives int, acknowledg
 	if _, err := s.Watch(raftstore.WatchOptions{Prefix: "/", After: acknowledged + 1000}); !errors.Is(err, raftstore.ErrCompacted) {
 		t.Errorf("a watcher of a revision that was lost: %v, want ErrCompacted", err)
 	}
-	// An old member: nobody listens to it, nor it to anybody.
+	// An old member: no other hears it, and it hears no other.
 	old := (survives + 1) % 3
 	var log syncbuf.Buffer
 	c.Configs[old].Logger = slog.New(slog.NewTextHandler(&log, nil))
@@ -146,7 +146,7 @@ func checkRecovered(t *testing.T, c *storetest.Cluster, survives int, acknowledg
 }
 
 // inheritedHash is the hash of the state that a server had before it was recovered: without the
-// item that tells of it.
+// item that records the recovery.
 func inheritedHash(t *testing.T, s *raftstore.Server) string {
 	t.Helper()
 	item, told, err := s.Get(limited(t), "\x00raftstore/ancestors/test")

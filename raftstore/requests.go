@@ -35,7 +35,7 @@ func (r *requests) begin() ticket {
 	return ticket{of: r, id: command.ID{Origin: r.origin, Seq: seq}, place: r.open.PushBack(seq)}
 }
 
-// end tells that the request will not be repeated any more.
+// end marks the request as not to be repeated any more.
 func (t ticket) end() {
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()

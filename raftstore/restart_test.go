@@ -27,8 +27,8 @@ func flip(t *testing.T, path string) {
 	}
 }
 
-// TestRestartWithDamagedSnapshots: an older snapshot does while the log connects to it; else it is
-// said what is missing.
+// TestRestartWithDamagedSnapshots: an older snapshot does while the log connects to it; else the
+// error names the missing part.
 func TestRestartWithDamagedSnapshots(t *testing.T) {
 	for _, kind := range []string{"boltdb", "wal"} {
 		t.Run(kind, func(t *testing.T) {

@@ -98,7 +98,8 @@ func TestRestoreIsOneWrite(t *testing.T) {
 	if _, err := s.View(ctx, raftstore.ViewOptions{Revision: 3}); !errors.Is(err, raftstore.ErrCompacted) {
 		t.Errorf("a view of before: %v", err)
 	}
-	// A write that was computed from what is gone conflicts; one from what was kept does not.
+	// A write that was computed from items that are gone conflicts; one from items that were kept
+	// does not.
 	stale := put("/changed", "stale")
 	stale.Require = []raftstore.Precondition{{Key: "/changed", ModRevision: 2}}
 	var conflict *raftstore.ConflictError
@@ -156,7 +157,7 @@ func TestRestoreEndsTheWorkOfTheLeader(t *testing.T) {
 }
 
 // TestRestoreIsBounded restores more than the store may hold, which all servers would have to keep
-// beside what they have.
+// beside their state.
 func TestRestoreIsBounded(t *testing.T) {
 	s := raftstore.NewInMemory(raftstore.Options{Limits: raftstore.Limits{StateBytes: 2 << 20}})
 	defer s.Close()
@@ -179,7 +180,8 @@ func TestRestoreIsBounded(t *testing.T) {
 	if got := contents(t, s); len(got) != 1 || got["/before"] != "1" {
 		t.Errorf("it left %d items", len(got))
 	}
-	// What was put aside does not count any more. A store that is in its reserve can be restored.
+	// Items that were put aside do not count any more. A store that is in its reserve can
+	// be restored.
 	full := items(numbered(21), strings.Repeat("x", 100<<10))
 	if _, err := s.Restore(ctx, full, raftstore.RestoreOptions{}); err != nil {
 		t.Fatal(err)
@@ -339,9 +341,8 @@ func restoreOften(t *testing.T, ctx context.Context, seed uint64, c *storetest.C
 	return restores
 }
 
-// watchRevisions follows a server over restores: each time it is told that history is gone it
-// begins again from a view, as an informer does. No revision may come that is not above the one
-// before.
+// watchRevisions follows a server over restores: after each ErrCompacted it begins again from a
+// view, as an informer does. No revision may come that is not above the one before.
 func watchRevisions(t *testing.T, ctx context.Context, s *raftstore.Server) {
 	last := uint64(0)
 	for ctx.Err() == nil {
@@ -414,7 +415,7 @@ func TestAbandonedRestoreIsDropped(t *testing.T) {
 }
 
 // TestRestoreOutlivesRestart stops servers while items are put aside: some come back from a
-// snapshot taken in the middle, with what was put aside.
+// snapshot taken in the middle, with those items.
 func TestRestoreOutlivesRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 3, onDisk(t))

@@ -13,7 +13,7 @@ import (
 )
 
 // A restore whose caller goes away while no quorum answers has changed nothing, knows that, and
-// stands in nobody's way: neither in its first step nor in the middle.
+// blocks no other request: neither in its first step nor in the middle.
 func TestRestoreThatIsGivenUpIsDropped(t *testing.T) {
 	for name, before := range map[string]int{"before it has begun": 0, "in the middle": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -26,7 +26,7 @@ func TestRestoreThatIsGivenUpIsDropped(t *testing.T) {
 				}
 				ctx, cancel := context.WithCancel(limited(t))
 				defer cancel()
-				cut := func() { // what is proposed now is in the leader's log, and committed when the network is well again
+				cut := func() { // a proposal now is in the leader's log, and committed when the network is well again
 					c.Net.Isolate(storetest.Addr(leader))
 					time.AfterFunc(20*time.Millisecond, cancel)
 					time.AfterFunc(40*time.Millisecond, c.Net.Heal)

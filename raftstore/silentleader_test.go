@@ -80,8 +80,8 @@ func TestTheNextSilentLeaderIsReplacedAsSoon(t *testing.T) {
 }
 
 // TestALeaderThatWasDeposedTooSoonTeaches: when the old leader is heard as soon as there is another
-// one, the machines are slow: who deposed it, and who agreed, allow the next one more, and the one
-// after that.
+// one, the machines are slow: the server that deposed it, and those that agreed, allow the next one
+// more, and the one after that.
 func TestALeaderThatWasDeposedTooSoonTeaches(t *testing.T) {
 	for _, size := range []int{3, 5} {
 		synctest.Test(t, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestALeaderThatWasDeposedTooSoonTeaches(t *testing.T) {
 			<-time.After(1500 * time.Millisecond)
 			c.Net.Heal()
 			keepsItsLeader(t, c, next, now)
-			// Whoever is gone for good is still replaced, before Raft would do it.
+			// A leader that is gone for good is still replaced, before Raft would do it.
 			began := time.Now()
 			c.Net.Mute(storetest.Addr(next))
 			if _, err := c.Servers[(next+1)%size].Commit(limited(t), put("/last", "v")); err != nil {
@@ -116,7 +116,7 @@ func TestALeaderThatWasDeposedTooSoonTeaches(t *testing.T) {
 	}
 }
 
-// TestWhoWasCutOffLearnsNothing: a server that heard nobody for long finds and confirms the next
+// TestWhoWasCutOffLearnsNothing: a server that heard no other for long finds and confirms the next
 // silence as soon as the others, whether it hears of the old leader first or of the one that leads
 // by now.
 func TestWhoWasCutOffLearnsNothing(t *testing.T) {
@@ -170,7 +170,7 @@ func TestWhoWasCutOffLearnsNothing(t *testing.T) {
 }
 
 // TestALeaderThatOneServerFindsSlowIsNotDeposed: a server with a bad connection allows the leader
-// more, and does not agree sooner with one who has a good one.
+// more, and does not agree sooner with a server that has a good one.
 func TestALeaderThatOneServerFindsSlowIsNotDeposed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newListeningCluster(t, 3)
@@ -188,8 +188,8 @@ func TestALeaderThatOneServerFindsSlowIsNotDeposed(t *testing.T) {
 	})
 }
 
-// TestALeaderThatIsHeardIsNotDeposed: what is less than the silence of the leader to a quorum, for
-// long enough, deposes nobody.
+// TestALeaderThatIsHeardIsNotDeposed: a leader is deposed only when it is silent to a quorum, for
+// long enough.
 func TestALeaderThatIsHeardIsNotDeposed(t *testing.T) {
 	faults := map[string]func(c *storetest.Cluster, leader int){
 		"it is silent for a moment": func(c *storetest.Cluster, leader int) {

@@ -11,8 +11,8 @@ import (
 	"github.com/barque/barque/raftstore/storetest"
 )
 
-// A leader that is about to stop hands over while it goes on serving: nobody's write fails, and the
-// term that it led is over. For one that does not lead there is nothing to do.
+// A leader that is about to stop hands over while it goes on serving: no write fails, and the term
+// that it led is over. A server that does not lead has nothing to do.
 func TestHandOverWhileServing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 3, func(_ int, cfg *raftstore.Config) {

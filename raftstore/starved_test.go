@@ -16,8 +16,8 @@ import (
 
 // starved is a machine whose CPU and disk have far too much to do. Its server runs for a moment and
 // then waits for a CPU: whatever it sends, gets, or writes to its disk waits until it runs again.
-// Its timers are punctual, which is worse for it than the truth: Raft's time-outs end on time, and
-// the messages that would keep them from it come late.
+// Its timers are punctual, which is worse for it than a real machine: Raft's time-outs end on time,
+// and the messages that would reset them come late.
 type starved struct {
 	mu    sync.Mutex
 	rnd   *rand.Rand
@@ -225,7 +225,7 @@ func TestAStarvedGroupKeepsItsLeader(t *testing.T) {
 }
 
 // TestASlowDiskIsNotAHungOne: disks that have become slow, on machines that are not short of CPU,
-// cost no leader its place. One that hangs does, as soon as ever.
+// cost no leader its place. One that hangs does, without delay.
 func TestASlowDiskIsNotAHungOne(t *testing.T) {
 	for seed := range max(starvedRounds()/6, 1) {
 		synctest.Test(t, func(t *testing.T) {
@@ -295,7 +295,7 @@ func TestAStarvedLeaderThatDiesIsReplaced(t *testing.T) {
 			for _, m := range machines {
 				m.end()
 			}
-			<-time.After(6 * time.Minute) // what servers have learned from silences is forgotten, too
+			<-time.After(6 * time.Minute) // the servers forget what they have learned from silences, too
 			replaced("after", time.Second)
 		})
 	}

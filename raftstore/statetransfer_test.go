@@ -21,7 +21,7 @@ import (
 	"github.com/barque/barque/raftstore/storetest"
 )
 
-// healing is a cluster on disk whose servers tell when they have got a right state.
+// healing is a cluster on disk whose servers report that they have got a right state.
 type healing struct {
 	*storetest.Cluster
 	log   syncbuf.Buffer
@@ -61,7 +61,7 @@ func (r *healing) spoil(t *testing.T, bad int, marker string) {
 	r.Await("it is found", func() bool { return r.Servers[bad].Status().Quarantined != "" })
 }
 
-// reopen waits until a server has a right state and does what the program around it does.
+// reopen waits until a server has a right state and opens it again, as the program around it does.
 func (r *healing) reopen(t *testing.T, bad int) {
 	t.Helper()
 	select {
@@ -76,7 +76,7 @@ func (r *healing) reopen(t *testing.T, bad int) {
 	r.Start(bad)
 }
 
-// wellAgain checks that a server serves what the others do, and is compared with them.
+// wellAgain checks that a server serves the state of the others, and is compared with them.
 func (r *healing) wellAgain(t *testing.T, bad int) {
 	t.Helper()
 	if why := r.Servers[bad].Status().Quarantined; why != "" {
@@ -229,9 +229,9 @@ func TestDamagedStateIsNotTaken(t *testing.T) {
 	})
 }
 
-// TestTransferOfAnEarlierVersion starts a server with what an earlier version left when it was
-// killed in a transfer: the state in a directory with a plan, and no snapshot yet, though the log
-// begins after the first entry.
+// TestTransferOfAnEarlierVersion starts a server with the files that an earlier version left when
+// it was killed in a transfer: the state in a directory with a plan, and no snapshot yet, though
+// the log begins after the first entry.
 func TestTransferOfAnEarlierVersion(t *testing.T) {
 	root := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

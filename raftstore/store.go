@@ -248,8 +248,8 @@ var errRestored = errors.New("the state was replaced by a restore: the leader's 
 // context that it returns ends, with the reason as its cause, when leadership does; it is derived
 // from ctx. Transactions that carry the term take effect only while the leadership lasts.
 //
-// The context ends at a restore, too, although the leadership and its term go on: what a leader
-// knows of the objects that it works on is of another state then. The next call returns at once.
+// The context ends at a restore, too, although the leadership and its term go on: the leader's
+// knowledge of its objects is of another state then. The next call returns at once.
 func (s *Store) AwaitLeadership(ctx context.Context) (leading context.Context, term uint64, err error) {
 	leading, term, err = s.consensus.AwaitLeadership(ctx)
 	if err != nil {

@@ -4,7 +4,7 @@ package raftstore
 // its certificate. A server with an old view may lack newer members, and its vote may be needed for
 // one of these. So three things must hold:
 //
-//   - this server is a member itself: one that joins knows nobody;
+//   - this server is a member itself: one that joins knows no members;
 //   - it follows a leader of its own view, or leads. Without one its view may be any old one, and
 //     it would refuse the vote that ends that;
 //   - it has reached the revision in the certificate. That alone would not do: after a restart, a

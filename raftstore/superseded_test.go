@@ -20,7 +20,7 @@ type split struct {
 	*storetest.Cluster
 	t        *testing.T
 	survivor int
-	old      []int // the others, whose disks are there yet
+	old      []int // the servers that are not recovered, whose disks are there yet
 	told     []atomic.Pointer[raftstore.Succession]
 }
 
@@ -94,7 +94,7 @@ func (s *split) stays(i int) {
 	s.t.Helper()
 	s.Stop(i)
 	cfg := s.Configs[i]
-	cfg.Stream = s.Net.Host("elsewhere:1") // where it hears of nobody
+	cfg.Stream = s.Net.Host("elsewhere:1") // where it hears no other
 	opened, err := raftstore.Open(cfg)
 	var o *raftstore.SupersededError
 	if !errors.As(err, &o) || o.Cluster != "test" {
@@ -111,7 +111,8 @@ func (s *split) stays(i int) {
 	}
 }
 
-// serve makes sure that servers are ready and take writes, and that none of them was told anything.
+// serve makes sure that servers are ready and take writes, and that none of them has learned of
+// a successor.
 func (s *split) serve(when string, servers ...int) {
 	s.t.Helper()
 	for _, i := range servers {
@@ -256,7 +257,7 @@ func TestSupersededServerIsRecovered(t *testing.T) {
 		s.Start(back)
 		s.told[back].Store(nil)
 		s.serve("the third", back)
-		// The one that was given up is told, too, where it meets the third.
+		// The server that was given up learns of it, too, where it meets the third.
 		s.Configs[s.survivor].Peers = func() []string { return []string{storetest.Addr(back)} }
 		s.Start(s.survivor)
 		s.Await("the survivor is told", func() bool { return s.told[s.survivor].Load() != nil })
@@ -298,7 +299,7 @@ func TestRecoveryByMistakeIsTakenBack(t *testing.T) {
 }
 
 // A copy of a disk is recovered at another address, as for a drill. It may even call the servers of
-// the cluster: nobody stops.
+// the cluster: none stops.
 func TestDrillStopsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newCluster(t, unhurried)
@@ -384,8 +385,8 @@ func TestOldRecordsAreRemoved(t *testing.T) {
 	}
 }
 
-// What calls itself a predecessor in a backup is none; nor is the cluster of a backup that is
-// restored into one that runs.
+// A predecessor that a backup names is none; nor is the cluster of a backup that is restored into
+// one that runs.
 func TestRestoreBringsNoPredecessors(t *testing.T) {
 	c := storetest.NewCluster(t, 1, nil)
 	items := func(yield func(*raftstore.Item) error) error {

@@ -17,7 +17,7 @@ type (
 	Txn = kv.Txn
 	// Precondition demands that a key is at a given revision.
 	Precondition = kv.Precondition
-	// OpKind tells operations apart.
+	// OpKind is the kind of an operation.
 	OpKind = kv.OpKind
 	// Op is one operation of a transaction.
 	Op = kv.Op
@@ -25,7 +25,7 @@ type (
 	Result = kv.Result
 	// WatchOptions select a watcher's events.
 	WatchOptions = kv.WatchOptions
-	// EventKind tells events apart.
+	// EventKind is the kind of an event.
 	EventKind = kv.EventKind
 	// Event is one change of one key.
 	Event = kv.Event

@@ -70,7 +70,7 @@ func newWired(t *testing.T, limits func(i int) raftstore.Limits) *wired {
 
 // write lets the honest client write until the test ends. It has an answer to its last write before
 // the servers are closed: a leader whose followers are gone waits for its lease, a minute here, to
-// learn that nobody answers such a write any more.
+// learn that such a write gets no answer any more.
 func (w *wired) write() {
 	var over atomic.Bool
 	var running sync.WaitGroup
@@ -119,7 +119,7 @@ func (w *wired) peer(as *transport.Mux, i int, proto, cluster string) net.Conn {
 	return conn
 }
 
-// isClosed fails unless the server closes the connection, and returns what came before.
+// isClosed fails unless the server closes the connection, and returns the bytes before that.
 func (w *wired) isClosed(what string, conn net.Conn) []byte {
 	w.t.Helper()
 	heard, err := io.ReadAll(conn)
@@ -150,7 +150,7 @@ func answer(t *testing.T, conn net.Conn) (kind byte, payload []byte) {
 	return head[12], payload
 }
 
-// TestBadPeers does to three servers what the network can do, while a client goes on writing.
+// TestBadPeers sends three servers all that a network can send, while a client goes on writing.
 func TestBadPeers(t *testing.T) {
 	w := newWired(t, nil)
 	w.write()
@@ -301,8 +301,8 @@ func TestBadPeers(t *testing.T) {
 	}
 }
 
-// TestServerOfAnotherClusterJoins lets a server of another cluster ask to become a member. It is
-// told why it cannot, and the cluster goes on.
+// TestServerOfAnotherClusterJoins lets a server of another cluster ask to become a member. It gets
+// the reason of the refusal, and the cluster goes on.
 func TestServerOfAnotherClusterJoins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 3, nil)
@@ -326,8 +326,8 @@ func TestServerOfAnotherClusterJoins(t *testing.T) {
 	})
 }
 
-// TestForwardedLimits gives followers larger limits than the leader. What it would not take of its
-// own callers it does not take through them either.
+// TestForwardedLimits gives followers larger limits than the leader. The leader refuses through
+// them what it would refuse of its own callers.
 func TestForwardedLimits(t *testing.T) {
 	w := newWired(t, func(i int) raftstore.Limits {
 		if i == 0 {

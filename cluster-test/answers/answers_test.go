@@ -37,8 +37,8 @@ func TestKindsAreRead(t *testing.T) {
 	t.Logf("%d requests", requests)
 }
 
-// TestEveryKind: what Kubernetes serves and stores has an object, in the right scope, and its
-// status is written if it has one.
+// TestEveryKind: each kind that Kubernetes serves and stores has an object, in the right scope, and
+// its status is written if it has one.
 func TestEveryKind(t *testing.T) {
 	kinds, err := readKinds()
 	if err != nil {

@@ -25,7 +25,7 @@ type server struct {
 	stop   func()
 }
 
-// answer is what a server answered, without what differs from one time to the next.
+// answer is a server's answer, without the values that differ from one time to the next.
 type answer struct {
 	code     int
 	reason   string
@@ -100,9 +100,9 @@ var (
 	madeUp     = []string{"uid", "resourceVersion", "creationTimestamp", "managedFields"}
 )
 
-// steady drops from an object what differs from one time to the next: what a server makes up, and
-// addresses and ports that it has chosen, times at which it has found something, and the words that
-// describe a column.
+// steady drops from an object the values that differ from one time to the next: values that a
+// server makes up, addresses and ports that it has chosen, times at which it has found something,
+// and the words that describe a column.
 func steady(value any, path []string) any {
 	switch v := value.(type) {
 	case map[string]any:

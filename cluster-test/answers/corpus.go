@@ -34,11 +34,11 @@ type kind struct {
 	path       string // of the collection
 	status     bool   // there is a status subresource
 	namespaced bool
-	// sent is what is sent instead of creations and updates: see other.
+	// sent is the request that replaces creations and updates: see other.
 	sent *other
 }
 
-// other is what is sent elsewhere than to the collection of a kind.
+// other is a request that goes elsewhere than to the collection of a kind.
 type other struct {
 	Name    string
 	Method  string
@@ -73,7 +73,7 @@ var withStatus = []string{"Pod", "Service", "Node", "Namespace", "Deployment", "
 	"ServiceCIDR", "VolumeAttachment", "CSINode", "CertificateSigningRequest", "PodCertificateRequest", "FlowSchema", "PriorityLevelConfiguration",
 	"ValidatingAdmissionPolicy", "ResourceClaim", "DeviceTaintRule", "StorageVersionMigration", "CustomResourceDefinition", "APIService"}
 
-// namedByRest are the kinds whose names follow from what else they say: no second one can be made.
+// namedByRest are the kinds whose names follow from their other fields: no second one can be made.
 var namedByRest = []string{"IPAddress", "CustomResourceDefinition", "APIService"}
 
 func readKinds() ([]*kind, error) {
@@ -130,8 +130,8 @@ func readObjects(path string, into any) error {
 	return nil
 }
 
-// kind makes a kind of it, whose mutations are sent. It comes after the kinds whose objects it is
-// about.
+// kind makes a kind of it, whose mutations are sent. It comes after the kinds of the objects that
+// it concerns.
 func (o *other) kind() *kind {
 	k := &kind{name: o.Name, object: o.Object, sent: o, path: "/" + o.Path}
 	if !o.Cluster {
@@ -162,7 +162,7 @@ func (k *kind) complete() {
 	k.path += "/" + plural.Resource
 }
 
-// namespace has all kinds together, but for those that would change what others are answered.
+// namespace has all kinds together, but for those that would change the answers to others.
 func (k *kind) namespace() string {
 	if k.name == "LimitRange" || k.name == "ResourceQuota" {
 		return namespace + "-limited"
@@ -177,7 +177,8 @@ func apiPath(gv schema.GroupVersion) string {
 	return "/apis/" + gv.String()
 }
 
-// setUp makes what the requests of the kind need: a namespace, its account, and the object.
+// setUp makes the objects that the requests of the kind need: a namespace, its account, and
+// the object.
 func (k *kind) setUp() []request {
 	if k.sent != nil {
 		return nil
@@ -207,7 +208,8 @@ func (k *kind) requests() []request {
 	out = append(out, request{name: k.name + " table", method: "GET", path: k.path + "/" + name, accept: asTable})
 	for _, m := range k.mutations() {
 		created := clone(m.object)
-		// Where none can be made, what is right is a conflict, and what is wrong is told before.
+		// A kind without a second object answers a valid one by a conflict, and refuses an invalid
+		// one before that.
 		if meta, ok := created["metadata"].(map[string]any); ok && meta["name"] == name && !slices.Contains(namedByRest, k.name) {
 			meta["name"] = name + "-new"
 		}

@@ -61,7 +61,7 @@ func (s *server) documents(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// add takes the leaves of a part of a document. Left out is what says nothing of the API: the
+// add takes the leaves of a part of a document. It leaves out two that say nothing of the API: the
 // server's version, and CBOR, which upstream has behind a feature gate.
 func (s statements) add(at string, v any) {
 	switch v := v.(type) {
@@ -83,7 +83,7 @@ func (s statements) add(at string, v any) {
 	}
 }
 
-// unordered sorts a list whose order says nothing.
+// unordered sorts a list whose order has no meaning.
 func unordered(at string, list []any) []any {
 	switch at[strings.LastIndexByte(at, '/')+1:] {
 	case "produces", "consumes":
@@ -142,7 +142,8 @@ func served(theirs, ours map[string]any) {
 	}
 }
 
-// compareStatements tells where ours differ from theirs, sorted, and how many are the same.
+// compareStatements returns the differences of ours from theirs, sorted, and the number of
+// equal ones.
 func compareStatements(theirs, ours statements) (differ []string, same int) {
 	for at, want := range theirs {
 		got, ok := ours[at]

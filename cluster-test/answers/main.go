@@ -1,16 +1,16 @@
 // Command answers sends the same requests to upstream's kube-apiserver and to Barque's API server,
 // and prints where their answers differ: in the status, the causes, the warnings or the object.
 //
-// The requests come from objects/: a valid object of each kind, variants of it that somebody has
-// thought of (objects/variants.yaml), and mutations of each of its fields. All but the objects'
-// creation are dry runs, so that no request depends on another one.
+// The requests come from objects/: a valid object of each kind, variants of it by hand
+// (objects/variants.yaml), and mutations of each of its fields. All but the objects' creation are
+// dry runs, so that no request depends on another one.
 //
 // In the end, unless only some requests are sent, the OpenAPI documents of both are compared.
 //
 // Package kubeapiserver builds and runs kube-apiserver and etcd. Both servers listen on the
 // loopback. It needs no root.
 //
-// It is not a test: what differs on purpose is known to people, and is not listed.
+// It is not a test: it does not list the differences on purpose, which are known to its readers.
 package main
 
 import (
@@ -36,7 +36,7 @@ func main() {
 	flag.IntVar(&o.show, "show", 3, "how many requests are shown of those that differ in the same way")
 	flag.BoolVar(&o.texts, "texts", false, "show also where only the texts of causes differ")
 	flag.Parse()
-	klog.LogToStderr(false) // what the server in this process says is not the report
+	klog.LogToStderr(false) // the log of the server in this process is no part of the report
 	klog.SetOutput(io.Discard)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

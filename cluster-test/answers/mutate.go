@@ -59,7 +59,7 @@ func merge(object, patch map[string]any) {
 // removed stands for a field that is taken away.
 type removed struct{}
 
-// walk calls add for each change of a value at a path, and of what is below it.
+// walk calls add for each change of a value at a path, and of the values below it.
 func (k *kind) walk(value any, path []any, add func(path []any, what string, value any)) {
 	if len(path) == 1 && (path[0] == "apiVersion" || path[0] == "kind") {
 		return

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// report gathers in what answers differ.
+// report gathers the differences of answers.
 type report struct {
 	options
 	asked, same, sameTexts int
@@ -69,7 +69,7 @@ func (a *answer) outcome() string {
 	return fmt.Sprintf("%d %s (%s)", a.code, a.reason, strings.Join(said, "; "))
 }
 
-// missing tells what only one of two sorted lists has.
+// missing returns the entries that only one of two sorted lists has.
 func missing(what string, want, got []string) []string {
 	var out []string
 	for _, w := range want {

@@ -297,7 +297,7 @@ func TestPod(t *testing.T) {
 	}
 }
 
-// A process of watchers opens what it is told to, counts, and ends with its input.
+// A process of watchers opens the ordered watches, counts, and ends with its input.
 func TestServeWatches(t *testing.T) {
 	const watches, events = 5, 3
 	var second atomic.Int64

@@ -21,7 +21,7 @@ const (
 	auditListed  = 1000 // objects of each kind in a list
 )
 
-// secrets are as large as ConfigMaps. Barque encrypts them, and audits who reads them.
+// secrets are as large as ConfigMaps. Barque encrypts them, and audits their readers.
 var secrets = &kind{
 	many: "Secrets", root: "/api/v1", plural: "secrets",
 	encodings: []encoding{inProtobuf},

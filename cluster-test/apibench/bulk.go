@@ -10,17 +10,17 @@ import (
 	"github.com/barque/barque/cluster-test/sides"
 )
 
-// bulk is what can be measured with many objects. Each case has servers of its own.
+// bulk is a measurement with many objects. Each case has servers of its own.
 type bulk struct {
 	name string
-	// prepare makes the objects, and returns what can be measured once.
+	// prepare makes the objects, and returns the figures that can be measured once.
 	prepare func(context.Context, options, *load) ([]figure.Figure, error)
 	// measure, if there is one, is repeated.
 	measure func(context.Context, options, *load) ([]figure.Figure, error)
 	// apart: the sides run one after the other. The memory of both would be much for one machine.
 	apart bool
 	args  []string // of Barque's servers
-	// sides, if it is not nil, starts what is compared in place of upstream and Barque.
+	// sides, if it is not nil, starts the compared sides in place of upstream and Barque.
 	sides func(ctx context.Context, measure func(base, ours *sides.Side) error) error
 }
 
@@ -68,7 +68,7 @@ func (b bulk) run(ctx context.Context, o options) error {
 	} else {
 		err = withSides(ctx, o, b.args, func(theirs, ours *sides.Side) error { return on(theirs, ours) })
 	}
-	if len(of) > 0 { // what was measured is shown although a side did not stop as it should
+	if len(of) > 0 { // the figures are shown although a side did not stop as it should
 		fmt.Printf("\n%s\n%s", figure.Header(whose), figure.Table(b.name, whose, of))
 	}
 	return err

@@ -63,7 +63,7 @@ func configMap(namespace, name string, n uint64) *corev1.ConfigMap {
 	}
 }
 
-// data is what makes an object as large as it is to be.
+// data is a text that brings an object to its size.
 func data(n uint64) string { return fmt.Sprintf("%0*d", size, n) }
 
 const (
@@ -120,7 +120,7 @@ func (l *load) define(ctx context.Context, k *kind) error {
 // laidName is that of the nth object in laid and long.
 func laidName(n int) string { return fmt.Sprintf("c%d", n) }
 
-// update writes one of the laid objects anew. Each client has objects of its own: nobody waits for
+// update writes one of the laid objects anew. Each client has objects of its own: none waits for
 // another, and nothing conflicts.
 func (l *load) update(ctx context.Context, c testCase, i int) (answer, error) {
 	n := rand.IntN(objects/mostClient)*mostClient + i

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// The names of the cases are known to those who compare runs.
+// Comparisons of runs depend on the names of the cases.
 func TestNames(t *testing.T) {
 	const parcel = "/apis/apibench.barque.example/v1/namespaces/n/parcels/c"
 	const configMap = "/api/v1/namespaces/n/configmaps/c"
@@ -39,7 +39,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// All objects are of about the same size, and what they say can be told from what others say.
+// All objects are of about the same size, and their contents differ.
 func TestObjects(t *testing.T) {
 	for _, k := range kinds {
 		obj := k.object("n", "c", 7)
@@ -128,8 +128,8 @@ func (p *parcels) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// Updates of custom resources name the version that they replace, also after one of which nobody
-// knows whether it was done.
+// Updates of custom resources name the version that they replace, also after an update of
+// unknown outcome.
 func TestUpdateCustomResources(t *testing.T) {
 	p := &parcels{t: t, versions: map[string]int{}, lost: 7}
 	var l load

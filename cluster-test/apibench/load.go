@@ -60,7 +60,7 @@ func (c connection) do(ctx context.Context, method, path string, e encoding, bod
 	return err
 }
 
-// answer is what is known of an answer that nobody looked at.
+// answer is the measure of an answer whose content is not read.
 type answer struct {
 	first time.Duration // from the request until the first byte of the body
 	bytes int64         // of the body
@@ -208,11 +208,11 @@ func (l *load) lay(ctx context.Context, k *kind, namespace string, n int) error 
 const (
 	// eachBound is how long something may take that all clients do many times.
 	eachBound = 30 * time.Minute
-	// reported is how often it is told how far they have come.
+	// reported is the number of calls between two lines of progress.
 	reported = 5000
 )
 
-// each has all clients do something n times in all, and tells how far they are. i counts from 0.
+// each has all clients call do n times in all, and reports progress. i counts from 0.
 func (l *load) each(ctx context.Context, n int, what string, do func(ctx context.Context, client, i int) error) error {
 	return l.by(ctx, mostClient, n, what, do)
 }
@@ -250,7 +250,7 @@ type use struct {
 	writes           int64 // system calls of the servers
 }
 
-// use returns what was used so far. Watchers are a process of their own.
+// use returns the use so far. Watchers are a process of their own.
 func (l *load) use(watchers ...*watchers) (use, error) {
 	total, err := l.Use()
 	if err != nil {
@@ -271,7 +271,7 @@ func (l *load) use(watchers ...*watchers) (use, error) {
 	return u, nil
 }
 
-// since is what was used after an earlier moment.
+// since is the use after an earlier moment.
 func (l *load) since(before use, watchers ...*watchers) (use, error) {
 	now, err := l.use(watchers...)
 	return use{now.servers - before.servers, now.clients - before.clients, now.writes - before.writes}, err

@@ -5,8 +5,8 @@
 // Both sides run all the time, and each case is measured on one right after the other, so that
 // whatever else the machine does meets both; but with very many objects one side runs after the
 // other. Packets cross a bridge on both sides: each server has a network namespace. The clients
-// share the machine with the servers, and do little: they decode nothing. What a case costs is the
-// CPU time of all processes of a side, which depends less on the neighbours than how fast it is.
+// share the machine with the servers, and do little: they decode nothing. The cost of a case is the
+// CPU time of all processes of a side, which depends less on the neighbours than its speed.
 // Barque's servers run their controllers, scheduler and kubelet and speak TLS with each other;
 // upstream's run none, and reach etcd in clear.
 //
@@ -133,14 +133,14 @@ func run(ctx context.Context, o options) error {
 	return nil
 }
 
-// needsUpstream tells whether something is measured beside upstream's servers.
+// needsUpstream reports whether something is measured beside upstream's servers.
 func needsUpstream(o options) bool {
 	return len(wanted(o.only)) > 0 || o.only.MatchString("definitions") ||
 		slices.ContainsFunc(wantedBulks(o.only), func(b bulk) bool { return b.sides == nil })
 }
 
-// withSides starts both sides anew, for what must not see what was measured before. The arguments
-// are those of Barque's servers.
+// withSides starts both sides anew, for a measurement that earlier ones must not affect. The
+// arguments are those of Barque's servers.
 func withSides(ctx context.Context, o options, args []string, measure func(theirs, ours *sides.Side) error) error {
 	return withUpstream(ctx, o, func(theirs *sides.Side) error {
 		return withBarque(ctx, args, func(ours *sides.Side) error { return measure(theirs, ours) })

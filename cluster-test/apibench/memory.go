@@ -31,8 +31,8 @@ func parseSizes(text string) (sizes []int, err error) {
 	return sizes, nil
 }
 
-// fill makes more and more ConfigMaps, and looks at the memory at each of the sizes. What an object
-// takes is the difference to the servers as they were at the first of them.
+// fill makes more and more ConfigMaps, and looks at the memory at each of the sizes. The memory of
+// an object is the difference to the servers at the first of the sizes.
 func fill(ctx context.Context, o options, l *load) (figures []figure.Figure, err error) {
 	c := testCase{"create", configMaps, inProtobuf, mostClient}
 	var first weight
@@ -79,7 +79,7 @@ func perObject(before, after []float64, n int) (out []float64) {
 // weight is the memory of each server, in MiB.
 type weight struct {
 	anonymous []float64 // RssAnon, upstream's with its etcd
-	heap      []float64 // in use by the API server's Go runtime, without etcd; nil when not told
+	heap      []float64 // in use by the API server's Go runtime, without etcd; nil when unknown
 }
 
 func (w weight) figures(when string) []figure.Figure {

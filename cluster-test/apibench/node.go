@@ -34,8 +34,8 @@ func (l *load) writeNodeStatus(ctx context.Context, client int) error {
 	return l.clients[client].updateStatus(ctx, l.pods[i], nodeName(i))
 }
 
-// watchNodes writes pods of all nodes while nobody watches, while one client watches all of them,
-// and while each node has a watch of its own pod. In both of the latter each write is one event.
+// watchNodes writes pods of all nodes without any watch, while one client watches all of them, and
+// while each node has a watch of its own pod. In both of the latter each write is one event.
 func watchNodes(ctx context.Context, o options, l *load) ([]figure.Figure, error) {
 	none, figures, err := l.watched(ctx, o, "nobody watches", nil)
 	if err != nil {
@@ -61,7 +61,7 @@ func watchNodes(ctx context.Context, o options, l *load) ([]figure.Figure, error
 }
 
 // watched writes while paths are watched, and returns the CPU time of all servers, in ms, for a
-// write with what follows from it.
+// write with its consequences.
 func (l *load) watched(ctx context.Context, o options, when string, paths []string) (each float64, figures []figure.Figure, err error) {
 	progress("writing for %v, while %s", o.watched, when)
 	var all []*watchers
@@ -116,8 +116,8 @@ func (l *load) watched(ctx context.Context, o options, when string, paths []stri
 	return each, figures, nil
 }
 
-// await waits until so many events have come, or all watches have ended, though not for long: what
-// is missing is a figure.
+// await waits until so many events have come, or all watches have ended, though not for long: the
+// number of missing events is a figure.
 func (w *watchers) await(ctx context.Context, events int64, watches int) (n counts, err error) {
 	until := time.Now().Add(arrival)
 	for {

@@ -20,7 +20,7 @@ type writes struct {
 	failures
 }
 
-// failures are counted by what was answered.
+// failures are counted by the kind of the answer.
 type failures struct{ server, others int }
 
 // note counts an error: 5xx apart from the rest, which has refusals of other codes and lost
@@ -44,7 +44,7 @@ func (f failures) figures(what string) []figure.Figure {
 // done is how many succeeded.
 func (w writes) done() int { return len(w.took) - w.server - w.others }
 
-// figures are those of the writes at some time, such as "while nobody lists".
+// figures are those of the writes in one phase, such as "while nobody lists".
 func (w writes) figures(when string) []figure.Figure {
 	out := spreads(figure.Percentiles("a write, "+when, "ms", w.took))
 	out = append(out,
@@ -99,7 +99,7 @@ func (l *load) paced(ctx context.Context, rate int, during time.Duration, write 
 	return w, nil
 }
 
-// sleepUntil says whether the moment came before the context ended.
+// sleepUntil reports whether the moment came before the context ended.
 func sleepUntil(ctx context.Context, due time.Time) bool {
 	select {
 	case <-ctx.Done():

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// pageSize is how many objects a page has: what client-go asks for.
+	// pageSize is the number of objects of a page: client-go's default.
 	pageSize = 500
 	// lostPages is how many pages in a row fail before it is given up.
 	lostPages = 20
@@ -37,7 +37,7 @@ func makePods(ctx context.Context, o options, l *load) (figures []figure.Figure,
 }
 
 // listPages lists all pods in pages, again and again, while others update ConfigMaps, and compares
-// the writes with those while nobody lists.
+// the writes with those without lists.
 func listPages(ctx context.Context, o options, l *load) ([]figure.Figure, error) {
 	c := testCase{"update", configMaps, inProtobuf, mostClient}
 	update := func(ctx context.Context, client int) error {

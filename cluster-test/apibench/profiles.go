@@ -47,7 +47,7 @@ func profile(ctx context.Context, o options, cases []testCase) (err error) {
 
 // profile measures a case once, while each server takes its profile.
 func (l *load) profile(ctx context.Context, c testCase, o options) (sample, error) {
-	// The first second makes the connections, and fills what is remembered.
+	// The first second makes the connections, and fills the caches.
 	if _, err := l.measure(ctx, c, time.Second); err != nil { // brief: how long it runs, not a bound
 		return sample{}, err
 	}

@@ -67,8 +67,7 @@ func wanted(only *regexp.Regexp) []testCase {
 	return out
 }
 
-// sample is what was measured once. For a watch, an event is counted each time that a watcher gets
-// it.
+// sample is one measurement. For a watch, an event is counted each time that a watcher gets it.
 type sample struct {
 	perSecond float64
 	median    time.Duration // of the answers, or of their first bytes; 0 for a watch

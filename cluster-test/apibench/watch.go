@@ -19,7 +19,7 @@ import (
 // writers is how many clients update objects while others watch.
 const writers = 4
 
-// measureWatch opens watches and counts what they get while others write as fast as they can. A
+// measureWatch opens watches and counts their events while others write as fast as they can. A
 // server ends watches that do not take their events in time; those count as failed.
 func (l *load) measureWatch(ctx context.Context, c testCase, each time.Duration) (sample, error) {
 	version, err := l.version(ctx, c.kind.path(laid, ""))
@@ -73,7 +73,7 @@ func (l *load) measureWatch(ctx context.Context, c testCase, each time.Duration)
 	return s, ctx.Err()
 }
 
-// version returns the newest resourceVersion of what is listed.
+// version returns the newest resourceVersion of the listed objects.
 func (l *load) version(ctx context.Context, path string) (string, error) {
 	res, err := l.clients[0].send(ctx, http.MethodGet, path+"?limit=1", inJSON.media, nil)
 	if err != nil {

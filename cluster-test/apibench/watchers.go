@@ -29,7 +29,7 @@ const watchersVariable = "BARQUE_APIBENCH_WATCHERS"
 // opening is how many watches are opened at a time.
 const opening = 16
 
-// order is what a process of watchers is told first.
+// order is the first message to a process of watchers.
 type order struct {
 	Servers  []address
 	Watches  int      // each has a connection of its own, and the next one of the servers
@@ -37,14 +37,14 @@ type order struct {
 	Encoding string
 }
 
-// address is a server, with what is needed to reach it, as PEM.
+// address is a server, with the credentials to reach it, as PEM.
 type address struct {
 	URL                         string
 	Authority, Certificate, Key []byte
 }
 
-// counts is what a process of watchers answers, first when all watches are open, and then each time
-// that it is asked.
+// counts is the answer of a process of watchers, first when all watches are open, and then to
+// each question.
 type counts struct {
 	Events int64 // that came to all of them together
 	Ended  int   // watches that the server has ended
@@ -95,7 +95,7 @@ func (l *load) watch(o order) (_ *watchers, err error) {
 	return w, nil
 }
 
-// count returns what has come.
+// count returns the counts so far.
 func (w *watchers) count() (counts, error) {
 	if _, err := io.WriteString(w.ask, "{}\n"); err != nil {
 		return counts{}, err
@@ -115,7 +115,7 @@ func (w *watchers) answer() (counts, error) {
 // close ends the process.
 func (w *watchers) close() {
 	_ = w.ask.Close()
-	_ = w.cmd.Wait() // whatever it ends with, what was to be measured has been
+	_ = w.cmd.Wait() // whatever its exit code is, the measurement is done
 }
 
 func addressOf(e sides.Endpoint) (address, error) {
@@ -227,7 +227,7 @@ func (w *watching) open(ctx context.Context, client connection, path string, e e
 	}
 	w.all.Go(func() {
 		defer res.Body.Close()
-		_ = e.count(res.Body, &w.events) // it ends with an error, whoever ends it
+		_ = e.count(res.Body, &w.events) // it ends with an error in any case
 		if ctx.Err() == nil {
 			w.ended.Add(1)
 		}

@@ -62,7 +62,7 @@ func measureFailover(ctx context.Context, kills int) (_ []result, err error) {
 	}, nil
 }
 
-// failover is what all kills have in common.
+// failover is the state that all kills share.
 type failover struct {
 	*clustertest.Cluster
 	servers        []clustertest.Process
@@ -89,7 +89,7 @@ func newFailover(ctx context.Context, c *clustertest.Cluster) (f *failover, err 
 	return f, nil
 }
 
-// killed is what one kill has cost.
+// killed is the cost of one kill.
 type killed struct {
 	leader string
 	gap    time.Duration // longest time between two acknowledged writes
@@ -225,8 +225,8 @@ func (f *failover) deploy(ctx context.Context, name string) (time.Time, error) {
 	}
 }
 
-// awaitReplicaSet watches at one server, and tells when it has seen the ReplicaSet of the
-// Deployment.
+// awaitReplicaSet watches at one server, and sends the time at which it has seen the ReplicaSet of
+// the Deployment.
 func (f *failover) awaitReplicaSet(ctx context.Context, server int, deployment string) (<-chan time.Time, error) {
 	m, err := f.NewMover(f.servers[server:server+1], 0, time.Minute)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Command bench measures what people ask about a cluster first: how fast it is there, how fast a
-// pod runs, how long writes stop when the leader dies, and how much memory a server takes. It
-// prints a table and judges nothing; `make bench` runs it (ONLY=one|three|failover|starved for a
-// part of it, KILLS=100 for more kills of the leader), tests never do.
+// Command bench measures the first figures that users ask for: the start of a cluster, the start of
+// a pod, the pause of writes when the leader dies, and the memory of a server. It prints a table
+// and judges nothing; `make bench` runs it (ONLY=one|three|failover|starved for a part of it,
+// KILLS=100 for more kills of the leader), tests never do.
 package main
 
 import (
@@ -34,7 +34,7 @@ func main() {
 	pods := flag.Int("pods", 110, "how many pods start at once on starved servers")
 	busy := flag.Int("busy", 48, "how many busy processes starve them")
 	flag.Parse()
-	klog.SetLogger(logr.Discard()) // client-go tells of each try that fails, which here is what is measured
+	klog.SetLogger(logr.Discard()) // client-go logs each try that fails, and here the failures are the measurement
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := run(ctx, *only, *kills, *pods, *busy)
@@ -47,7 +47,7 @@ func main() {
 	}
 }
 
-// result is one row: what was measured, in the unit in which it is shown.
+// result is one row: a measured value, in the unit in which it is shown.
 type result struct {
 	what   string
 	unit   string
@@ -106,7 +106,7 @@ func report(results []result) error {
 	return w.Flush()
 }
 
-// machine says on what it was measured.
+// machine describes the machine of the measurement.
 func machine() string {
 	var name unix.Utsname
 	kernel := "an unknown kernel"
@@ -129,5 +129,5 @@ func machine() string {
 	return fmt.Sprintf("%d cores of %s, %s, %s/%s, %s, load average %s", runtime.NumCPU(), model, kernel, runtime.GOOS, runtime.GOARCH, time.Now().UTC().Format(time.DateOnly), load)
 }
 
-// progress tells what takes long.
+// progress prints that a long step begins.
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

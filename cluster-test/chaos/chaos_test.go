@@ -28,7 +28,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// short is what the run of the tests breaks: each of the mechanisms, and what hurts most.
+// short is the choice of faults for the run of the tests: each of the mechanisms, and the
+// worst faults.
 var short = regexp.MustCompile(`^(kill the leader|kill all|kill containerd|clock jumps: leader|leader alone|packet loss|slow network|` +
 	`disk hangs: leader|disk full: leader|power off: follower|torn log|leave and join|restore)$`)
 
@@ -95,7 +96,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestSpared: what may evict nobody does not begin while what was before it is still an excuse.
+// TestSpared: a fault that excuses no eviction does not begin while an earlier fault still
+// excuses one.
 func TestSpared(t *testing.T) {
 	for _, f := range clockFaults() {
 		if !f.spares {

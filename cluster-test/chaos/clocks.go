@@ -27,12 +27,12 @@ func clockFaults() []fault {
 // jumps is how far a clock is moved.
 var jumps = [...]time.Duration{30 * time.Second, -30 * time.Second, 10 * time.Minute, -10 * time.Minute, time.Hour, -time.Hour}
 
-// clockJumps moves wall clocks for a while. Nobody may take a node for dead for it: what is evicted
-// is a failure.
+// clockJumps moves wall clocks for a while. No node may be taken for dead for it: an eviction is
+// a failure.
 func clockJumps(whom whoms) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		nodes := whom(t)
-		t.hit = nodes // and nobody may take them for dead
+		t.hit = nodes // and none may be taken for dead
 		by := jumps[t.rnd.IntN(len(jumps))]
 		t.say("%s by %v", nodes[0], by)
 		back, err := t.cluster.MoveClocks(by, nodes...)
@@ -54,7 +54,8 @@ func clockJumps(whom whoms) func(context.Context, *trial) error {
 	}
 }
 
-// clocksDiffer is by how much the clocks of servers may differ without anybody noticing.
+// clocksDiffer is the difference of the servers' clocks within which each server takes the tokens
+// of all.
 const clocksDiffer = 30 * time.Second
 
 // tokensHold checks, when a server's clock is off, that a new token of its is good on the others,
@@ -94,7 +95,7 @@ func (t *trial) tokensHold(ctx context.Context, node string) error {
 }
 
 // clockSlack is how far a clock may seem to be from where it was moved: an answer takes a while,
-// and tells whole seconds.
+// and has whole seconds.
 const clockSlack = 10 * time.Second
 
 // checkClock asks a node's kubelet, which says by its own clock when it answered, whether the clock
@@ -110,7 +111,7 @@ func (t *trial) checkClock(ctx context.Context, node string, by time.Duration) e
 
 // askClock is checkClock, once.
 func (t *trial) askClock(ctx context.Context, node, address string, by time.Duration) error {
-	// Who answers does not matter, nor what: there is no other clock at that address.
+	// The responder and its answer do not matter: there is no other clock at that address.
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	ctx, cancel := clustertest.TryOnce(ctx)

@@ -113,8 +113,8 @@ func flip(kind damage.Kind) func(rnd *rand.Rand, dir string) (note string, err e
 }
 
 // spoilt spoils files of a server that was killed. It must refuse them at its start or find them
-// later; at the latest what clients are told shows what it did not. It is replaced after that in
-// any case: what lies damaged and unread might be read at any time.
+// later; at the latest the clients' answers show a fault that it did not find. It is replaced in
+// any case: damaged data that was not read yet might be read at any time.
 func spoilt(choose func(*trial, context.Context) (string, error), spoil func(rnd *rand.Rand, dir string) (note string, err error)) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		node, err := choose(t, ctx)
@@ -175,7 +175,7 @@ func (t *trial) awaitSnapshot(ctx context.Context) (node string, err error) {
 	return node, err
 }
 
-// torn leaves what a torn write leaves at the end of a log.
+// torn leaves the bytes of a torn write at the end of a log.
 func torn(ctx context.Context, t *trial) error {
 	node := t.any()
 	t.meet(node)

@@ -9,10 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// evictions judges the ends of pods. Nobody asks for one in a run, until it removes what it has
-// made: so each is the cluster's own doing, and something must have happened to the pod's node that
-// explains it. What is told by our own clock is when it was seen: the clocks of servers are moved
-// in a run. Its methods may be called from many goroutines, as each server's watch tells the same.
+// evictions judges the ends of pods. In a run no client deletes a pod until the run removes its
+// own: so each end is the cluster's own doing, and a fault of the pod's node must explain it. An
+// end has the time of this process's clock at which it was seen, because the clocks of servers
+// are moved. Its methods may be called from many goroutines, as each server's watch reports the
+// same ends.
 type evictions struct {
 	mu       sync.Mutex
 	troubles []trouble
@@ -26,7 +27,7 @@ type evictions struct {
 type trouble struct {
 	node     string
 	from, to time.Time // to is zero while it lasts
-	// told is when all watches had told what had become of pods until then; zero: some have not.
+	// told is when all watches had reported the changes of pods until to; zero: some have not.
 	told time.Time
 }
 
@@ -37,9 +38,9 @@ type ending struct {
 }
 
 const (
-	// late is for how long after all watches have told of a trouble's end an eviction may still be
-	// seen that is due to it. A trouble ends when the cluster is whole, with every Node Ready and
-	// no pod on its way out: what comes later was at most being asked for at that moment.
+	// late is for how long after told an eviction may still be seen that is due to the trouble. A
+	// trouble ends when the cluster is whole, with every Node Ready and no pod on its way out: a
+	// later eviction was at most being asked for at that moment.
 	late = 5 * time.Second
 	// tooSoon is how long a trouble lasts before any pod that a kubelet has taken may be evicted
 	// for it: the node is called dead and its pods stay for a while. It was heard of at most so
@@ -56,8 +57,7 @@ func (e *evictions) begin(now time.Time, nodes ...string) {
 	}
 }
 
-// end ends all troubles. What they have led to until now may still be told by a watch that is
-// behind, until told.
+// end ends all troubles. A watch that is behind may still report their consequences, until told.
 func (e *evictions) end(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -68,7 +68,7 @@ func (e *evictions) end(now time.Time) {
 	}
 }
 
-// told is called when every watch has told what had become of pods when troubles ended.
+// told is called when every watch has reported the changes of pods until the troubles ended.
 func (e *evictions) told(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -79,8 +79,8 @@ func (e *evictions) told(now time.Time) {
 	}
 }
 
-// excused is for how long from now on an eviction may still be due to a trouble that has been told
-// of.
+// excused is for how long from now on an eviction may still be due to a trouble whose consequences
+// all watches have reported.
 func (e *evictions) excused(now time.Time) (d time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -92,7 +92,7 @@ func (e *evictions) excused(now time.Time) (d time.Duration) {
 	return d
 }
 
-// stop is called before pods are removed by who has made them.
+// stop is called before the run removes its own pods.
 func (e *evictions) stop() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -106,8 +106,8 @@ func (e *evictions) counts() (orderly, forced int) {
 	return e.orderly, e.forced
 }
 
-// there is called with what a watch, or a list, tells of a pod that is there. It returns what is
-// wrong; empty: nothing.
+// there is called with a pod that a watch or a list reports as there. It returns the fault;
+// empty: none.
 func (e *evictions) there(pod *corev1.Pod, now time.Time) (wrong string) {
 	if pod.DeletionTimestamp == nil {
 		return ""
@@ -115,9 +115,9 @@ func (e *evictions) there(pod *corev1.Pod, now time.Time) (wrong string) {
 	return e.judge(pod, false, "was evicted", now)
 }
 
-// gone is called with the last that a watch tells of a pod. One that had not been asked to end, or
-// whose containers ran, was removed by force: its kubelet, which ends it in order, has had no part
-// in that.
+// gone is called with the last state of a pod that a watch reports as deleted. One that had not
+// been asked to end, or whose containers ran, was removed by force: its kubelet, which ends it in
+// order, has had no part in that.
 func (e *evictions) gone(pod *corev1.Pod, now time.Time) (wrong string) {
 	if pod.DeletionTimestamp == nil || runs(pod) {
 		return e.judge(pod, true, "was removed by force", now)
@@ -136,7 +136,7 @@ func (e *evictions) missing(pod *corev1.Pod, now time.Time) (wrong string) {
 	return e.judgeOnce(pod, false, "ended unseen", now)
 }
 
-// runs says whether a container of the pod is said to run.
+// runs reports whether a container of the pod is said to run.
 func runs(pod *corev1.Pod) bool {
 	for i := range pod.Status.ContainerStatuses {
 		if pod.Status.ContainerStatuses[i].State.Running != nil {
@@ -146,7 +146,7 @@ func runs(pod *corev1.Pod) bool {
 	return false
 }
 
-// judge holds an end against what happened, once.
+// judge looks for the trouble that explains an end, once.
 func (e *evictions) judge(pod *corev1.Pod, forced bool, what string, now time.Time) (wrong string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -175,8 +175,8 @@ func (e *evictions) judgeOnce(pod *corev1.Pod, forced bool, what string, now tim
 	return ""
 }
 
-// explain returns why nothing explains the end of a pod; empty: something does. A pod that has no
-// node yet ends for what happened to any of them. mu is held.
+// explain returns why no trouble explains the end of a pod; empty: one does. A pod that has no node
+// yet may end for a trouble of any node. mu is held.
 func (e *evictions) explain(pod *corev1.Pod, now time.Time) string {
 	wrong := "nothing had happened to that node"
 	if pod.Spec.NodeName == "" {

@@ -45,7 +45,7 @@ func TestEvictions(t *testing.T) {
 		end  end
 		node string
 		when time.Duration
-		want string // in what is wrong; empty: nothing is
+		want string // in the fault; empty: no fault
 	}{
 		{"evicted while it lasts", evicted, "s1", 115 * time.Second, ""},
 		{"evicted after, and told by a watch that is behind", evicted, "s1", 125 * time.Second, ""},
@@ -134,8 +134,8 @@ func TestEvictedThenForced(t *testing.T) {
 	}
 }
 
-// TestTroublesEnd: what a trouble has led to is excused until every watch has told of it, and a
-// moment longer; what nobody may be taken for dead for begins then.
+// TestTroublesEnd: the consequences of a trouble are excused until every watch has reported them,
+// and a moment longer; a fault that excuses no eviction begins then.
 func TestTroublesEnd(t *testing.T) {
 	start := time.Now()
 	at := func(d time.Duration) time.Time { return start.Add(d) }
@@ -148,7 +148,7 @@ func TestTroublesEnd(t *testing.T) {
 	}
 	e := new(evictions)
 	e.begin(start, "s1")
-	e.told(at(time.Second)) // it lasts: nothing has been told of its end
+	e.told(at(time.Second)) // it lasts: its end is not reported yet
 	if d := e.excused(at(time.Hour)); d != 0 {
 		t.Errorf("while it lasts: %v", d)
 	}
@@ -176,8 +176,8 @@ func TestTroublesEnd(t *testing.T) {
 	}
 }
 
-// TestMissingWasSeen: a pod whose end another watch has told is not judged again when it is not in
-// the list of a server that was away, and one that nobody told of is.
+// TestMissingWasSeen: a pod that is not in the list of a server that was away is judged, unless
+// another watch has reported its end before.
 func TestMissingWasSeen(t *testing.T) {
 	start := time.Now()
 	for what, tell := range map[string]func(e *evictions) string{

@@ -15,23 +15,23 @@ import (
 	"github.com/barque/barque/cluster-test/timeline"
 )
 
-// fault is a way to break the cluster. run breaks it, holds it so for a while, and puts right what
-// does not put itself right, as its operators are told to. It tells in its note whom it met and
-// what came of it. An error is a failure of the cluster, or of the harness.
+// fault is a way to break the cluster. run breaks it, holds it so for a while, and mends the parts
+// that do not heal by themselves, as the docs tell operators. Its note has the nodes and the
+// outcome. An error is a failure of the cluster, or of the harness.
 type fault struct {
 	name  string
-	needs func() error // what it needs is there; nil: it needs nothing
-	alone bool         // acknowledged writes are undone by it, so that nobody may write meanwhile
+	needs func() error // nil: its requirements are met, or it has none
+	alone bool         // acknowledged writes are undone by it, so no client may write meanwhile
 	// damages: it makes the state of a server wrong, which that server may find out, and be
 	// quarantined for.
 	damages bool
-	// spares: it meets no node, which nobody may take for dead for it then. So it begins when
-	// nothing before it excuses an eviction any more.
+	// spares: it hits no node, and none may be taken for dead for it. So it begins when no earlier
+	// fault excuses an eviction any more.
 	spares bool
 	run    func(ctx context.Context, t *trial) error
 }
 
-// Name is what reports call it.
+// Name is the fault's name in reports.
 func (f fault) Name() string { return f.name }
 
 // Possible is nil where it can be made.
@@ -54,7 +54,7 @@ type trial struct {
 	note      string
 }
 
-// allFaults in the order in which the docs tell of them.
+// allFaults in the order of the docs.
 func allFaults() []fault {
 	return slices.Concat(processFaults(), clockFaults(), networkFaults(), diskFaults(), memberFaults(), keyFaults(), certificateFaults())
 }
@@ -97,14 +97,14 @@ func (r *run) inject(number int) {
 	r.Made(span)
 }
 
-// setDamaging says whether the fault that is on may make a server's state wrong.
+// setDamaging reports whether the fault that is on may make a server's state wrong.
 func (r *run) setDamaging(on bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.damaging = on
 }
 
-// aim finds out who leads, and where all are.
+// aim finds the leader, and the places of all nodes.
 func (t *trial) aim(ctx context.Context) error {
 	status, err := t.awaitLeader(ctx)
 	if err != nil {
@@ -129,7 +129,7 @@ func (t *trial) aim(ctx context.Context) error {
 	return nil
 }
 
-// heal ends what a fault that failed may have left.
+// heal ends the leftovers of a failed fault.
 func (t *trial) heal() error {
 	err := t.cluster.Lose()
 	for _, n := range t.cluster.Nodes() {
@@ -167,7 +167,7 @@ func (r *run) statusOf(ctx context.Context, ask func(context.Context) ([]byte, e
 	return status, json.Unmarshal(data, status)
 }
 
-// awaitLeader waits until somebody leads.
+// awaitLeader waits for a leader.
 func (r *run) awaitLeader(ctx context.Context) (status *clustertest.Status, err error) {
 	err = clustertest.Poll(ctx, patience, func(ctx context.Context) (err error) {
 		status, err = r.status(ctx)
@@ -200,12 +200,12 @@ func (t *trial) any() string { return t.all()[t.rnd.IntN(1+len(t.others))] }
 // nodes returns all nodes, the leader first, then the servers, then the agents.
 func (t *trial) nodes() []string { return append(t.all(), t.agents...) }
 
-// Whom a fault meets.
+// The nodes that a fault hits.
 func theLeader(t *trial) []string   { return []string{t.leader} }
 func aFollower(t *trial) []string   { return t.others[:1] }
 func anAgent(t *trial) []string     { return t.agents[:1] }
 func theMajority(t *trial) []string { return t.all()[:len(t.all())/2+1] }
 func everyone(t *trial) []string    { return t.nodes() }
 
-// whoms is a choice of whom a fault meets.
+// whoms is a choice of the nodes that a fault hits.
 type whoms func(*trial) []string

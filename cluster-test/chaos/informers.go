@@ -51,7 +51,7 @@ func (s *informerSet) stop() {
 	}
 }
 
-// converged is nil when every informer has what the store has.
+// converged is nil when every informer has the store's objects.
 func (s *informerSet) converged(ctx context.Context) error {
 	pods, err := s.run.cluster.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *informerSet) converged(ctx context.Context) error {
 	return nil
 }
 
-// wait polls until a check passes; what does not come about is a failure.
+// wait polls until a check passes; a check that never does is a failure.
 func (r *run) wait(what string, check func(context.Context) error) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

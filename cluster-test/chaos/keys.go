@@ -16,7 +16,7 @@ func keyFaults() []fault {
 	}
 }
 
-// gossipKeys is what the commands about the keys of gossip tell.
+// gossipKeys is the output of the commands about the keys of gossip.
 type gossipKeys struct {
 	Generation uint64
 	Step       string // empty at rest

@@ -23,8 +23,8 @@ func main() {
 	schedule.Main("chaos", func(ctx context.Context) error { return errors.Join(command(ctx), clustertest.Reap()) })
 }
 
-// quiet silences what the clients' library says of connections that break: that is what was asked
-// for.
+// quiet silences the clients' library, which logs broken connections: the faults break them
+// on purpose.
 func quiet() {
 	klog.SetLogger(logr.Discard())
 }

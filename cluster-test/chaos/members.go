@@ -100,7 +100,7 @@ func departed(command func(t *trial, node string) []string) func(context.Context
 	}
 }
 
-// byItself is the command for who stands at the server, and byAnother that for who does not.
+// byItself is the command at the leaving server, and byAnother the one elsewhere.
 func byItself(t *trial, node string) []string {
 	// Without a kubeconfig the server at 127.0.0.1 is asked, which is not this one here.
 	return []string{"cluster", "leave", "--data-dir", t.cluster.DataDir(node), "--kubeconfig", t.cluster.Kubeconfig(), "--yes"}
@@ -164,7 +164,7 @@ func (t *trial) renew(ctx context.Context, node string) error {
 	if err := t.insist(ctx, "cluster", "remove", node, "--yes"); err != nil {
 		return err
 	}
-	// Nobody gets the name of a machine that may live.
+	// A machine that may live keeps its name.
 	err := clustertest.Poll(ctx, time.Minute, func(ctx context.Context) error {
 		status, err := t.status(ctx)
 		if err != nil {
@@ -183,7 +183,7 @@ func (t *trial) renew(ctx context.Context, node string) error {
 	return t.join(ctx, node)
 }
 
-// join starts a server as a new one, in the way that operators of a dev cluster are told to.
+// join starts a server as a new one, in the documented way of a dev cluster.
 func (t *trial) join(ctx context.Context, node string) error {
 	return joined(ctx, patience, joining{
 		start: func(ctx context.Context) error { return t.cluster.DevResult(ctx, "start", "--wipe", node).Error },
@@ -212,8 +212,8 @@ type joining struct {
 }
 
 // joined lets a server that does not run join. Another one may not be ready to let it in: then it
-// is started again. One that runs, and was only given up, is waited for. The error tells of the
-// first try, too: what came after it may be due to it.
+// is started again. One that runs, and was only given up, is waited for. The error has the first
+// try's, too, which may be the cause of the later ones.
 func joined(ctx context.Context, limit time.Duration, server joining) error {
 	var first, last error
 	err := clustertest.Poll(ctx, limit, func(ctx context.Context) error {
@@ -263,7 +263,7 @@ func verifyBackup(ctx context.Context, t *trial, file string) error {
 	return err
 }
 
-// restore brings the cluster back to the state of a backup, while nobody writes but the cluster
+// restore brings the cluster back to the state of a backup, while no client writes but the cluster
 // itself: its objects are those of the backup, and the revision went on.
 func restore(ctx context.Context, t *trial, file string) error {
 	before, err := t.status(ctx)

@@ -10,9 +10,9 @@ import (
 )
 
 // TestJoined: a server is started again only while its process does not run; one that runs is
-// waited for; and the first error is told, which those after it may be due to.
+// waited for; and the first error is reported, which may have caused the later ones.
 func TestJoined(t *testing.T) {
-	type moment struct { // what one try finds
+	type moment struct { // the finding of one try
 		runs         bool
 		start, ready error
 	}

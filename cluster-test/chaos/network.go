@@ -31,7 +31,7 @@ func networkFaults() []fault {
 	}
 }
 
-// between loses what some nodes and all others, clients too, send each other.
+// between loses the packets between some nodes and all others, clients too.
 func (t *trial) between(nodes ...string) (drops []clustertest.Drop) {
 	for _, a := range nodes {
 		for _, b := range append(t.nodes(), clustertest.Host) {
@@ -74,7 +74,8 @@ func cutOff(whom whoms) func(context.Context, *trial) error {
 	}
 }
 
-// oneWay loses what a node sends the others, or what it is sent. Clients reach all.
+// oneWay loses the packets that a node sends the others, or those that the others send it. Clients
+// reach all.
 func oneWay(whom whoms, mute bool) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		node := whom(t)[0]
@@ -126,7 +127,7 @@ func flapping(ctx context.Context, t *trial) error {
 // clientsCutOff keeps the clients from reaching two of the servers, which reach each other.
 func clientsCutOff(ctx context.Context, t *trial) error {
 	nodes := theMajority(t)
-	t.hit = nodes // and nobody may take them for dead
+	t.hit = nodes // and none may be taken for dead
 	t.say("clients reach only %s", t.others[len(t.others)-1])
 	var drops []clustertest.Drop
 	for _, n := range nodes {
@@ -150,8 +151,8 @@ func packetLoss(ctx context.Context, t *trial) error {
 	return t.lose(ctx, 5*time.Second, 10*time.Second, drops...)
 }
 
-// slowNetwork makes what all nodes send each other take a while, well below what a heartbeat may
-// take, so that it alone unseats nobody.
+// slowNetwork delays the packets between all nodes by well below the time-out of a heartbeat, so
+// that the delay alone unseats no leader.
 func slowNetwork(ctx context.Context, t *trial) error {
 	by := time.Duration(5+t.rnd.IntN(40)) * time.Millisecond
 	t.say("%v each way between all nodes", by)
@@ -186,7 +187,7 @@ func slowNetwork(ctx context.Context, t *trial) error {
 }
 
 // killApart cuts a follower off, kills the leader, and lets the follower, which lags, and the other
-// one agree: what the leader acknowledged is on one of the two only.
+// one agree: the acknowledged writes of the leader are on one of the two only.
 func killApart(ctx context.Context, t *trial) error {
 	apart := t.others[0]
 	t.meet(t.leader, apart)

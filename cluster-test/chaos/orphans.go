@@ -55,7 +55,7 @@ func (r *run) runningPods() (out []runningPod, err error) {
 	return out, err
 }
 
-// runsMore says whether a cgroup has a process that is no sandbox's.
+// runsMore reports whether a cgroup has a process that is no sandbox's.
 func runsMore(procs string) bool {
 	data, err := os.ReadFile(procs)
 	if err != nil {
@@ -86,7 +86,7 @@ func (r *run) cgroupRoot() (string, error) {
 	return "", fmt.Errorf("no cgroup of the name %s was found", name)
 }
 
-// remains is what there is on nodes for the sake of pods, by kind.
+// remains are the traces of pods on nodes, by kind.
 type remains struct{ processes, cgroups, mounts, rules []string }
 
 // err is nil when there is nothing.
@@ -98,8 +98,8 @@ func (m remains) err() error {
 	return errors.Join(all...)
 }
 
-// blind tells of which kinds there is nothing. While pods run that is something which is looked for
-// in the wrong place.
+// blind returns the kinds without any trace. While pods run such a kind is looked for in the
+// wrong place.
 func (m remains) blind() (kinds []string) {
 	for _, k := range []struct {
 		name string
@@ -112,7 +112,7 @@ func (m remains) blind() (kinds []string) {
 	return kinds
 }
 
-// remains looks at what there is on nodes for the sake of pods.
+// remains looks for the traces of pods on nodes.
 func (r *run) remains() (m remains, err error) {
 	running, err := r.runningPods()
 	if err != nil {
@@ -182,7 +182,7 @@ func countAllRules() (int, error) {
 	return len(all), err
 }
 
-// countRules counts what is in the network namespace of this thread.
+// countRules counts the rules in the network namespace of this thread.
 func countRules() (in rules, err error) {
 	conn, err := nftables.New()
 	if err != nil {

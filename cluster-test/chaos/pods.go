@@ -121,8 +121,7 @@ func (p *pods) stop() {
 	})
 }
 
-// keep makes a pod again whenever there is none of its name, as whoever gives pods an identity
-// does.
+// keep makes a pod again whenever there is none of its name, as a StatefulSet does.
 func (p *pods) keep(ctx context.Context, name string) {
 	clients := []kubernetes.Interface{}
 	for _, s := range p.run.servers {
@@ -260,7 +259,7 @@ func (p *pods) answers(ctx context.Context) error {
 	return nil
 }
 
-// own notes whose a pod is.
+// own notes the owner of a pod.
 func (p *pods) own(pod *corev1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,20 +18,20 @@ import (
 	"github.com/barque/barque/verify"
 )
 
-// podHistory is what one server's watch tells of the pods, change by change, also while a fault is
-// on. A zero one knows nothing yet. One goroutine changes it; any may ask whether it hasAll.
+// podHistory has the pods by one server's watch, change by change, also while a fault is on. A zero
+// one knows nothing yet. One goroutine changes it; any may ask whether it hasAll.
 type podHistory struct {
 	server string
 
 	mu       sync.Mutex
-	pods     map[string]*corev1.Pod // by name, as of revision; nil: nothing was told yet
-	lost     bool                   // what came after revision will not be told: the watch has to begin anew
+	pods     map[string]*corev1.Pod // by name, as of revision; nil: none were reported yet
+	lost     bool                   // the changes after revision will not come: the watch has to begin anew
 	revision uint64
 	changes  int
 }
 
-// begin takes a list over. It returns the pods that were there before and are not any more, and
-// what is wrong with the list.
+// begin takes a list over. It returns the pods that were there before and are not any more, and the
+// faults of the list.
 func (h *podHistory) begin(list *corev1.PodList) (missing []*corev1.Pod, wrong []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -55,7 +55,7 @@ func (h *podHistory) begin(list *corev1.PodList) (missing []*corev1.Pod, wrong [
 	return missing, append(wrong, h.tooMany()...)
 }
 
-// take takes an event over. It returns what is wrong with it.
+// take takes an event over. It returns its faults.
 func (h *podHistory) take(kind watch.EventType, pod *corev1.Pod) (wrong []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -86,8 +86,8 @@ func (h *podHistory) take(kind watch.EventType, pod *corev1.Pod) (wrong []string
 	return append(wrong, h.tooMany()...)
 }
 
-// hasAll is nil when all that was told until a list was made is in the history: it has these pods,
-// as they are, and no others.
+// hasAll is nil when the watch has reported all changes until the list was made: the history has
+// these pods, as they are, and no others.
 func (h *podHistory) hasAll(list *corev1.PodList) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -105,8 +105,8 @@ func (h *podHistory) hasAll(list *corev1.PodList) error {
 	return nil
 }
 
-// allTold is nil when every server's watch has told what the pods are. One of a server that was
-// away, and was not told so, begins anew after podWatch + podSilent at the latest.
+// allTold is nil when every server's watch has reported the pods as they are. A watch of a server
+// that was away, and that had no end, begins anew after podWatch + podSilent at the latest.
 func (r *run) allTold(ctx context.Context) error {
 	limited, cancel := clustertest.TryOnce(ctx)
 	defer cancel()
@@ -122,8 +122,8 @@ func (r *run) allTold(ctx context.Context) error {
 	return nil
 }
 
-// tooMany tells when the Deployment has more pods than it declares. It has fewer while some are
-// lost, and what ends is replaced before it has ended.
+// tooMany reports that the Deployment has more pods than it declares. It has fewer while some are
+// lost, and an ending pod is replaced before it has ended.
 func (h *podHistory) tooMany() []string {
 	var names []string
 	for name, pod := range h.pods {
@@ -141,7 +141,7 @@ func (h *podHistory) tooMany() []string {
 // server's.
 func (r *run) watchPods(ctx context.Context, s verify.Server, h *podHistory) {
 	for ; ctx.Err() == nil; schedule.Pause(ctx, 100*time.Millisecond) {
-		// A server that is away tells nothing; when it is back it tells what was missed.
+		// A server that is away sends nothing; when it is back it sends the missed changes.
 		if h.pods != nil && !h.lost {
 			r.followPods(ctx, s, h)
 			continue
@@ -199,14 +199,14 @@ func (r *run) followPods(ctx context.Context, s verify.Server, h *podHistory) {
 	}
 }
 
-// failWatch fails the run for what is wrong with a server's watch of pods.
+// failWatch fails the run for the faults of a server's watch of pods.
 func (r *run) failWatch(server string, wrong []string) {
 	for _, text := range wrong {
 		r.Fail("the watch of pods on %s: %s", server, text)
 	}
 }
 
-// sawPod notes whose a pod is, and judges its end.
+// sawPod notes the owner of a pod, and judges its end.
 func (r *run) sawPod(pod *corev1.Pod, kind watch.EventType) {
 	switch kind {
 	case watch.Added, watch.Modified:
@@ -217,7 +217,7 @@ func (r *run) sawPod(pod *corev1.Pod, kind watch.EventType) {
 	}
 }
 
-// judge notes what is wrong with the end of a pod.
+// judge fails the run for the fault of a pod's end.
 func (r *run) judge(wrong string) {
 	if wrong != "" {
 		r.Fail("%s", wrong)

@@ -23,7 +23,8 @@ func asked(pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// TestPodHistory: what may be told of pods one change after the other, and what must never be.
+// TestPodHistory: the changes of pods that a watch may report one after the other, and those that
+// it must not.
 func TestPodHistory(t *testing.T) {
 	type event struct {
 		kind watch.EventType
@@ -71,8 +72,8 @@ func TestPodHistory(t *testing.T) {
 	}
 }
 
-// TestPodHistoryBeginsAnew: nothing is known of what was between but who is not there any more; a
-// list that is older, or has too many, is wrong.
+// TestPodHistoryBeginsAnew: of the changes between only the missing pods are known; a list that is
+// older, or has too many, is wrong.
 func TestPodHistoryBeginsAnew(t *testing.T) {
 	list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "10"}}
 	for _, name := range []string{"stays", "goes", "is another"} {
@@ -158,7 +159,7 @@ func TestAsDeclared(t *testing.T) {
 	}
 }
 
-// TestRemains: what is left is told; what nothing is seen of while pods run is, too.
+// TestRemains: traces that are left are reported, and so are kinds without a trace while pods run.
 func TestRemains(t *testing.T) {
 	if err := (remains{}).err(); err != nil {
 		t.Error(err)

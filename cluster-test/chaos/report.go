@@ -8,7 +8,7 @@ import (
 	"github.com/barque/barque/cluster-test/timeline"
 )
 
-// report writes what the run has shown.
+// report writes the results of the run.
 func (r *run) report(w io.Writer) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -28,8 +28,8 @@ func (r *run) report(w io.Writer) error {
 	return r.Report(w, r.cfg.page, t)
 }
 
-// fewestPodChanges is how many changes of pods each server's watch has told of at least; mu is
-// held.
+// fewestPodChanges is the least number of changes of pods that a server's watch has reported; mu
+// is held.
 func (r *run) fewestPodChanges() int {
 	if len(r.podChanges) < len(r.servers) || len(r.podChanges) == 0 {
 		return 0

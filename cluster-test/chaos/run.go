@@ -23,7 +23,7 @@ import (
 const (
 	servers = 3
 	agents  = 2
-	// diskMegabytes is room for some times what a server has on its disk.
+	// diskMegabytes is room for some times the size of a server's data.
 	diskMegabytes = 768
 	// patience is how long anything may take that takes seconds on an idle machine. A machine that
 	// is busy with other things must not fail a run.
@@ -62,15 +62,15 @@ type run struct {
 
 	mu       sync.Mutex
 	damaging bool // the fault that is on may make a server's state wrong
-	// podChanges is how many changes of pods each server's watch has told of, when these have
-	// ended.
+	// podChanges has the number of changes that each server's watch of pods has reported, when
+	// these have ended.
 	podChanges []int
 	acked      int // writes of probes that have ended
 	calls      int // of the judged clients
 }
 
-// execute makes a run. The error is about the run itself: that there was none. What is wrong with
-// the cluster is in the failures of the run.
+// execute makes a run. The error is about the run itself: that there was none. The faults of the
+// cluster are in the failures of the run.
 func execute(ctx context.Context, cfg config) (_ *run, err error) {
 	options := clustertest.Options{Servers: servers, Agents: agents, ServerArgs: serverArgs}
 	if disk.Possible() == nil {
@@ -88,7 +88,7 @@ func execute(ctx context.Context, cfg config) (_ *run, err error) {
 		if r.Failed() || err != nil {
 			r.keep()
 		}
-		if down := r.cluster.Down(); down != nil { // it tells what was left behind
+		if down := r.cluster.Down(); down != nil { // its error names the leftovers
 			r.Fail("remove the cluster: %v", down)
 		}
 	}()
@@ -102,7 +102,7 @@ func execute(ctx context.Context, cfg config) (_ *run, err error) {
 	return r, context.Cause(ctx)
 }
 
-// begin finds the servers and starts what runs all the time.
+// begin finds the servers and starts the clients and watchers that run all the time.
 func (r *run) begin(ctx context.Context) (err error) {
 	config, err := clientcmd.BuildConfigFromFlags("", r.cluster.Kubeconfig())
 	if err != nil {
@@ -143,7 +143,7 @@ const faultsPerTurn = 5
 
 // work runs clients and faults in turns, and checks in the end.
 func (r *run) work(ctx context.Context) {
-	// What runs all the time ends by itself, in order, also when ctx ends.
+	// The clients and watchers end by themselves, in order, also when ctx ends.
 	background := context.WithoutCancel(ctx)
 	r.watchers = r.startInformers(background)
 	defer r.watchers.stop()
@@ -164,7 +164,7 @@ func (r *run) work(ctx context.Context) {
 	}
 }
 
-// lookOut begins what looks all the time for what must never be, and returns what ends it.
+// lookOut begins the checks that run all the time, and returns the function that ends them.
 func (r *run) lookOut(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -180,7 +180,7 @@ func (r *run) lookOut(ctx context.Context) (stop func()) {
 	}
 }
 
-// over says whether there is no next fault.
+// over reports whether there is no next fault.
 func (r *run) over(ctx context.Context, number int) bool {
 	return ctx.Err() != nil || r.cfg.Over(number, r.Elapsed())
 }
@@ -208,7 +208,7 @@ func (r *run) turn(ctx context.Context, turn int, number *int) (more bool) {
 		*number++
 	}
 	bear := patience
-	if r.Failed() { // what is broken stays so: nobody waits for it to come back
+	if r.Failed() { // a broken cluster stays so: it is not waited for
 		bear = failedPatience
 	}
 	verdict, err := w.Stop(background, bear)
@@ -224,14 +224,14 @@ func (r *run) turn(ctx context.Context, turn int, number *int) (more bool) {
 	for _, v := range slices.Concat(verdict.Violations, probed.Violations) {
 		r.Fail("%s", v)
 	}
-	// The cluster was whole when the clients ended: what stays away then is a failure.
+	// The cluster was whole when the clients ended: a fault that stays then is a failure.
 	for _, u := range slices.Concat(verdict.Unjudged, probed.Unjudged) {
 		r.Fail("this could not be judged, and is no broken promise by itself: %s", u)
 	}
 	return !r.Failed() && !r.over(ctx, *number)
 }
 
-// observer returns what notes writes for the report.
+// observer returns a function that notes writes for the report.
 func (r *run) observer(aside bool) func(server string, begin, end time.Time, ok bool) {
 	return func(server string, begin, end time.Time, ok bool) { r.Wrote(server, begin, end, ok, aside) }
 }

@@ -102,8 +102,8 @@ func sees(s *clustertest.Status) error {
 	return nil
 }
 
-// finish checks, when the clients have ended, that all have the same, and that nothing is left of
-// what goes.
+// finish checks, when the clients have ended, that all have the same state, and that nothing is
+// left of deleted objects.
 func (r *run) finish(ctx context.Context) {
 	r.oneState()
 	r.wait("every informer has what the store has", r.watchers.converged)

@@ -29,8 +29,8 @@ func (r *run) oneState() {
 	r.Say("all servers have the same state: %s", state)
 }
 
-// awaitState asks until all servers have the same state at the same revision, and returns that.
-// What must never be ends it, also when it would heal.
+// awaitState asks until all servers have the same state at the same revision, and returns that. A
+// forbidden state ends it, also one that would heal.
 func awaitState(ctx context.Context, ask func(context.Context) (*clustertest.Status, error)) (state string, err error) {
 	var broken *stateError
 	err = clustertest.Poll(ctx, patience, func(ctx context.Context) error {
@@ -49,8 +49,7 @@ func awaitState(ctx context.Context, ask func(context.Context) (*clustertest.Sta
 	return state, err
 }
 
-// mustNot is what a status tells of states that must never be: a quarantine, or another hash at one
-// revision.
+// mustNot returns the forbidden states in a status: a quarantine, or another hash at one revision.
 func mustNot(s *clustertest.Status) error {
 	first := make(map[uint64]*clustertest.Member)
 	for i := range s.Members {
@@ -111,7 +110,7 @@ func (r *run) watchStates(ctx context.Context) {
 		s := r.servers[turn%len(r.servers)]
 		status, err := r.statusOf(ctx, s.Client.Discovery().RESTClient().Get().AbsPath("/barque/v1/status").DoRaw)
 		if err != nil {
-			continue // it is away, or has no leader: another one, or it later, tells
+			continue // it is away, or has no leader: another one reports, or this one later
 		}
 		var broken *stateError
 		if errors.As(mustNot(status), &broken) && !(broken.quarantine && r.mayDamage()) {
@@ -121,7 +120,7 @@ func (r *run) watchStates(ctx context.Context) {
 	}
 }
 
-// mayDamage says whether the fault that is on may make a server's state wrong.
+// mayDamage reports whether the fault that is on may make a server's state wrong.
 func (r *run) mayDamage() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	clustertest "github.com/barque/barque/cluster-test"
 )
 
-// statusOf reads a status of servers, each told of as revision/hash/quarantine, or empty when it
-// does not answer.
+// statusOf makes a status of servers, each given as revision/hash/quarantine, or empty when it does
+// not answer.
 func statusOf(t *testing.T, stores ...string) *clustertest.Status {
 	s := new(clustertest.Status)
 	text := `{"members":[{"name":"a1","role":"agent"}`
@@ -30,7 +30,7 @@ func statusOf(t *testing.T, stores ...string) *clustertest.Status {
 	return s
 }
 
-// TestAwaitState: servers that are not at one revision are asked again; what must never be is a
+// TestAwaitState: servers that are not at one revision are asked again; a forbidden state is a
 // failure, also when it is over at the next asking.
 func TestAwaitState(t *testing.T) {
 	const same = "9/a/ 9/a/ 9/a/"

@@ -51,7 +51,7 @@ var (
 	watched    = metav1.ListOptions{LabelSelector: "set=watched"}
 )
 
-// requests counts what a client asks for.
+// requests counts a client's requests.
 type requests struct {
 	mu     sync.Mutex
 	counts map[string]int
@@ -127,7 +127,7 @@ func TestInformers(t *testing.T) {
 		running.Wait()
 	})
 
-	// same waits until each informer has what the API has.
+	// same waits until each informer has the API's objects.
 	same := func(when string) {
 		t.Helper()
 		for name, informer := range informersOf {
@@ -189,7 +189,8 @@ func TestInformers(t *testing.T) {
 
 func tweak(o *metav1.ListOptions) { o.LabelSelector = "set=watched" }
 
-// TestPagination reads lists in pages, also when what they were read from has been compacted away.
+// TestPagination reads lists in pages, also when the revision of the first page has been
+// compacted away.
 func TestPagination(t *testing.T) {
 	s, ctx := startServer(t), t.Context()
 	c := must(kubernetes.NewForConfig(s.config()))(t)
@@ -253,7 +254,7 @@ func TestPagination(t *testing.T) {
 		if !apierrors.IsResourceExpired(expired) || expired.Status().Code != http.StatusGone || expired.Status().Continue == "" {
 			t.Fatalf("the old token: %+v", expired.Status())
 		}
-		// The token that comes with the error reads the rest of what there is now.
+		// The token that comes with the error reads the rest of the present objects.
 		if err := maps_.Delete(ctx, "m24", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -331,10 +332,10 @@ func TestPagination(t *testing.T) {
 	})
 }
 
-// churn makes so much history that the store lets go of what was before.
+// churn makes so much history that the store drops the revisions before it.
 func churn(t testing.TB, maps_ typedcorev1.ConfigMapInterface) {
 	t.Helper()
-	const historyBytes = 64 << 20 // what the store keeps
+	const historyBytes = 64 << 20 // the history that the store keeps
 	big := strings.Repeat("history ", 900<<10/8)
 	name := "churn-" + strings.ToLower(rand.Text())
 	must(maps_.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))(t)

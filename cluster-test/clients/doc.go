@@ -4,6 +4,6 @@
 // `make test-clients` builds it and runs the tests.
 //
 // Each test starts one server on the loopback interface, without a node, and may restart it. The
-// controllers run in it, so that Deployments make ReplicaSets and owners take what they own along.
-// What differs from kube-apiserver is a fault of Barque's.
+// controllers run in it, so that Deployments make ReplicaSets and the objects of a deleted owner
+// go. A difference from kube-apiserver is a fault of Barque's.
 package clients

@@ -15,14 +15,14 @@ type Greeting struct {
 	Status            GreetingStatus `json:"status,omitempty"`
 }
 
-// GreetingSpec is what a user wants.
+// GreetingSpec is a user's wish.
 type GreetingSpec struct {
 	Text     string `json:"text"`
 	Language string `json:"language,omitempty"` // the webhook's default is en
 	Copies   int32  `json:"copies,omitempty"`   // the schema's default is 1
 }
 
-// GreetingStatus is what the operator has seen.
+// GreetingStatus is the operator's observation.
 type GreetingStatus struct {
 	ObservedGeneration int64              `json:"observedGeneration,omitempty"`
 	Text               string             `json:"text,omitempty"`

@@ -160,7 +160,7 @@ func TestHelm(t *testing.T) {
 		if hook := must(c.CoreV1().ConfigMaps(namespace).Get(ctx, name+"-before", metav1.GetOptions{}))(t); hook.Data["revision"] != "2" {
 			t.Errorf("the hook's ConfigMap has %v", hook.Data)
 		}
-		// What the API forbids leaves the release failed.
+		// A request that the API refuses leaves the release failed.
 		if _, err := h.upgrade(ctx, name, namespace, kube.HookOnlyStrategy, map[string]any{"text": "bad", "port": 70000}); err == nil || !strings.Contains(err.Error(), "must be between 1 and 65535") {
 			t.Errorf("a port that is none: %v", err)
 		}

@@ -19,7 +19,7 @@ import (
 	"testing"
 )
 
-// step is a command of kubectl and what it must print.
+// step is a command of kubectl and its expected output.
 type step struct {
 	args  string // split at spaces; a part in double quotes stays whole
 	stdin string
@@ -173,7 +173,7 @@ var kubectlSteps = []struct {
 		{args: "label hi one a=b", want: []string{"labeled"}},
 		{args: "get all", want: []string{"greeting.clients.example.org/one"}},
 		{args: "delete crd greetings.clients.example.org", want: []string{"deleted"}},
-		{args: "get hi", fails: true, again: true}, // what it says depends on kubectl's cache
+		{args: "get hi", fails: true, again: true}, // its message depends on kubectl's cache
 	}},
 	{"Show", []step{
 		{args: "get deploy web -o wide", want: []string{"NAME   READY   UP-TO-DATE   AVAILABLE   AGE   CONTAINERS   IMAGES         SELECTOR", "app=web"}},
@@ -346,7 +346,7 @@ func TestKubectl(t *testing.T) {
 	}
 }
 
-// testToken asks for a token and who it makes one.
+// testToken asks for a token and for the user of that token.
 func testToken(t *testing.T, run kubectl, namespace string) {
 	out, err := run("", "create", "token", "robot", "--duration", "10m", "--audience", "somebody")
 	if err != nil {

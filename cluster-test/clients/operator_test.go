@@ -233,7 +233,7 @@ func (w *webhookServer) configurations() []client.Object {
 	}
 }
 
-// warnings collects what the API server warns of.
+// warnings collects the API server's warnings.
 type warnings struct {
 	mu    sync.Mutex
 	texts []string
@@ -447,7 +447,7 @@ func TestOperator(t *testing.T) {
 			t.Fatal(err)
 		}
 		said("second", "hello")
-		// What was deleted while nobody looked is noticed by its finalizer.
+		// The finalizer keeps an object that was deleted while no operator ran.
 		if err := second.stop(); err != nil {
 			t.Fatal(err)
 		}
@@ -470,7 +470,7 @@ func TestOperator(t *testing.T) {
 		if err := admin.List(ctx, list); err != nil || len(list.Items) == 0 {
 			t.Fatalf("%d Greetings, %v", len(list.Items), err)
 		}
-		await(t, "an instance is elected", startOperator(t, s, nil).elected) // it lets go of what has its finalizer
+		await(t, "an instance is elected", startOperator(t, s, nil).elected) // it removes its finalizer from the objects
 		left := map[string]bool{}
 		for _, g := range list.Items {
 			left[g.Name] = true

@@ -65,7 +65,7 @@ type server struct {
 	ended   chan error
 }
 
-// startServer starts a cluster and waits until it has what every cluster has.
+// startServer starts a cluster and waits until it has the objects of every cluster.
 func startServer(t testing.TB, flags ...string) *server {
 	t.Helper()
 	binary := os.Getenv("BARQUE_BIN")
@@ -183,7 +183,7 @@ func (s *server) config() *rest.Config {
 	return c
 }
 
-// kubectl runs a command of kubectl, and returns what it printed, on both outputs.
+// kubectl runs a command of kubectl, and returns its output, standard and errors.
 type kubectl func(stdin string, args ...string) (string, error)
 
 // kubectls are the kubectl that Barque has in it and, if there is one, that on the PATH.

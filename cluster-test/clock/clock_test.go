@@ -15,7 +15,7 @@ import (
 	"github.com/barque/barque/internal/needs"
 )
 
-// asChild in the environment makes the test's program tell its clock.
+// asChild in the environment makes the test's program print its clock.
 const asChild = "BARQUE_TEST_CLOCK"
 
 func TestMain(m *testing.M) {
@@ -48,7 +48,7 @@ func tellTime() {
 	}
 }
 
-// child is a process whose clock can be asked for.
+// child is a process that prints its clock.
 type child struct {
 	t       *testing.T
 	command *exec.Cmd
@@ -88,8 +88,7 @@ func (c *child) end() error {
 	return c.command.Wait()
 }
 
-// answer is what a process tells of its clocks, and when, by this process's: at some moment between
-// asked and told.
+// answer has the clocks of a process at some moment between asked and told by this process's clock.
 type answer struct {
 	asked, told time.Time
 	wall        time.Time
@@ -122,8 +121,8 @@ func (a answer) off(by time.Duration) time.Duration {
 	return max(early-near, late-near, 0)
 }
 
-// went says whether the monotonic clock went on since an earlier answer as that of this process
-// did.
+// went reports whether the monotonic clock went on since an earlier answer as that of this
+// process did.
 func (a answer) went(since answer) bool {
 	passed := a.monotonic - since.monotonic
 	return passed >= 0 && passed >= a.asked.Sub(since.told)-near && passed <= a.told.Sub(since.asked)+near
@@ -156,7 +155,7 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// A process whose threads do nothing but read the clock survives that it is moved again and again.
+// A process whose threads only read the clock survives that it is moved again and again.
 func TestMoveOften(t *testing.T) {
 	c := startChild(t)
 	for i := range 60 {

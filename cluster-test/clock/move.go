@@ -23,10 +23,10 @@ type Moved struct {
 	pidfd int      // names the process even when another one has its number
 	mem   *os.File // its memory, likewise
 	vdso  *vdso
-	entry []byte // what was there
+	entry []byte // the original instructions
 }
 
-// Possible is nil where clocks can be moved, and otherwise says what is missing. It tries it on
+// Possible is nil where clocks can be moved, and otherwise an error with the reason. It tries it on
 // this process, without changing anything.
 func Possible() error {
 	mem, err := openMemory(os.Getpid())
@@ -120,11 +120,11 @@ func (m *Moved) close() {
 
 func (m *Moved) signal(s unix.Signal) error { return unix.PidfdSendSignal(m.pidfd, s, nil, 0) }
 
-// errHalfway is that a thread is about to execute what would be changed.
+// errHalfway: a thread is about to execute instructions that would be changed.
 var errHalfway = errors.New("a thread is in the first instructions of clock_gettime")
 
 // stopped calls f while the process is stopped, with no thread between the bytes that f replaces. A
-// thread that is further on in clock_gettime, or in the detour, ends what it began: both stay as
+// thread that is further on in clock_gettime, or in the detour, goes on to the end: both stay as
 // they are. (A thread that was between these bytes and is now in a signal handler is not seen.)
 func (m *Moved) stopped(f func() error) error {
 	for deadline := time.Now().Add(await.Hang); ; {

@@ -20,7 +20,7 @@ type vdso struct {
 	cave  uint64 // address of room for the detour, behind all that the image has
 }
 
-// symbol is what Go's runtime, and C libraries, call.
+// symbol is the function that Go's runtime, and C libraries, call.
 const symbol = "__vdso_clock_gettime"
 
 // findVDSO looks through a process's memory.
@@ -55,7 +55,7 @@ func findVDSO(pid int, mem io.ReaderAt) (*vdso, error) {
 	if end+detourSize > uint64(len(image)) {
 		return nil, fmt.Errorf("the vDSO of process %d has no room left: %d of %d bytes are used", pid, end, len(image))
 	}
-	// It holds zeros, or what an earlier move has left.
+	// It holds zeros, or the code of an earlier move.
 	if room := image[end:][:detourCode]; len(bytes.Trim(room, "\x00")) > 0 && !bytes.Equal(room, detour(0)[:detourCode]) {
 		return nil, fmt.Errorf("the end of the vDSO of process %d is not empty", pid)
 	}
@@ -112,7 +112,7 @@ func detour(seconds int64) []byte {
 		0x75, 0x0e, // jnz ret: it failed
 		0x85, 0xff, // test edi, edi
 		0x75, 0x0a, // jnz ret: it was not asked for CLOCK_REALTIME
-		0x48, 0x8b, 0x0d, 0x0a, 0x00, 0x00, 0x00, // mov rcx, [rip+10]: what follows the code
+		0x48, 0x8b, 0x0d, 0x0a, 0x00, 0x00, 0x00, // mov rcx, [rip+10]: the value after the code
 		0x48, 0x01, 0x0e, // add [rsi], rcx: to the seconds
 		0xc3, // ret
 	}

@@ -101,7 +101,7 @@ func (l *lab) close(out string) error {
 	return errors.Join(err, l.images.Close())
 }
 
-// tried is what came of specs that ran.
+// tried has the results of specs that ran.
 type tried struct {
 	first   []spec   // as they were reported before some ran once more
 	again   []spec   // those that ran once more
@@ -144,7 +144,7 @@ func (l *lab) judge(t tried) []result {
 	return results
 }
 
-// labelled runs the specs with the labels. Those that need what the cluster lacks run, too.
+// labelled runs the specs with the labels. Those that need a part that the cluster lacks run, too.
 func (l *lab) labelled(ctx context.Context, o options) error {
 	t, err := l.twice(ctx, selection{name: "labelled", labels: o.labels, procs: o.procs}, "labelled-again")
 	results := l.judge(t)
@@ -202,8 +202,8 @@ func (l *lab) all(ctx context.Context, o options, once []string) error {
 	return nil
 }
 
-// some runs the specs that match, one at a time and in full. Those that need what the cluster
-// lacks run, too.
+// some runs the specs that match, one at a time and in full. Those that need a part that the
+// cluster lacks run, too.
 func (l *lab) some(ctx context.Context, o options, once []string) error {
 	specs, err := l.run(ctx, selection{name: "only", labels: o.labels, focus: o.only, procs: 1, verbose: true})
 	if err != nil {
@@ -269,7 +269,7 @@ func refuse(lost []result, page string) error {
 		len(lost), page, b.String())
 }
 
-// summarize prints what did not simply pass, and the table.
+// summarize prints the specs that did not simply pass, and the table.
 func summarize(w io.Writer, results []result) {
 	fmt.Fprintln(w)
 	for _, r := range results {

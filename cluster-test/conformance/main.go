@@ -1,7 +1,7 @@
 // Command conformance runs the [Conformance] specs of Kubernetes' own e2e suite, unmodified,
 // against a dev cluster. It keeps the results in docs/conformance.md, which says how to read them.
 // With -others it runs ordinary specs outside of conformance, and keeps their results there, too.
-// With -labels it runs any specs of the suite, and only prints what came of them.
+// With -labels it runs any specs of the suite, and only prints their results.
 //
 // The suite is built from the module upstream/, which alone depends on k8s.io/kubernetes. Images
 // are stand-ins (cluster-test/images), so no image registry is asked. parts.tsv says which specs
@@ -140,7 +140,7 @@ func conformance(ctx context.Context, o options) (err error) {
 	return lab.all(ctx, o, once)
 }
 
-// say tells how far it is.
+// say prints progress.
 func say(format string, args ...any) {
 	fmt.Printf("%s  %s\n", time.Now().Format(time.TimeOnly), fmt.Sprintf(format, args...))
 }

@@ -123,7 +123,7 @@ func ordinary(sigs []string, obstacles []obstacle) selection {
 	}
 }
 
-// others runs the ordinary specs of some SIGs, and writes what came of them into the page.
+// others runs the ordinary specs of some SIGs, and writes their results into the page.
 func (l *lab) others(ctx context.Context, o options) error {
 	obstacles, err := parseObstacles(reasonsTable)
 	if err != nil {

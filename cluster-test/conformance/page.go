@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// The page has what a person wrote, and between these lines what the last full run has found.
+// The page has the text of a person, and between these lines the results of the last full run.
 const (
 	beginMark = "<!-- make conformance writes from here -->"
 	endMark   = "<!-- to here -->"
@@ -25,7 +25,7 @@ const (
 	passedHeading  = "### Passed"
 )
 
-// run says what was run on what.
+// run describes a run: its programs and its machine.
 type run struct {
 	Barque          string // version of the binary
 	Suite           string // version of k8s.io/kubernetes
@@ -41,7 +41,7 @@ func (r run) heading() string {
 		r.Barque, r.Suite, r.Servers, r.Agents, r.Date.Format("2 January 2006"))
 }
 
-// artefact is a file that the run has left, by which who has it can check the page.
+// artefact is a file of the run, by which its holder can check the page.
 type artefact struct {
 	Name   string
 	Bytes  int
@@ -61,7 +61,7 @@ func describe(dir string, names []string) ([]artefact, error) {
 	return out, nil
 }
 
-// split returns what is before, between and after the marks, without them.
+// split returns the text before, between and after the marks, without them.
 func split(page string) (before, between, after string, err error) {
 	before, rest, ok := strings.Cut(page, beginMark)
 	between, after, closed := strings.Cut(rest, endMark)

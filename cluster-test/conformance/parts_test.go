@@ -47,7 +47,7 @@ func TestPartsTableIsRefused(t *testing.T) {
 	}
 }
 
-// TestMissing: which part a spec waits for, by what the cluster has.
+// TestMissing: the part that a spec waits for, by the parts of the cluster.
 func TestMissing(t *testing.T) {
 	parts := allParts(t)
 	const (
@@ -86,7 +86,7 @@ func TestMissing(t *testing.T) {
 		if got := missing(lacking, c.spec); got != c.want {
 			t.Errorf("%s, on a cluster with %q: missing %q, want %q", c.spec, c.has, got, c.want)
 		}
-		// What the suite is told to skip is what is judged as left out.
+		// The suite is told to skip exactly the specs that are judged as left out.
 		if skipped := regexp.MustCompile(anyOf(lacking)).MatchString(c.spec); skipped != (c.want != "") {
 			t.Errorf("%s, on a cluster with %q: skipped is %v", c.spec, c.has, skipped)
 		}

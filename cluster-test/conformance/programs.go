@@ -111,7 +111,7 @@ func (p *programs) compile(ctx context.Context, dir string) error {
 	return nil
 }
 
-// programsKey names what the programs are built from and with.
+// programsKey names the sources of the programs and their tools.
 func programsKey(ctx context.Context) (string, error) {
 	h := sha256.New()
 	for _, file := range []string{"go.mod", "go.sum"} {

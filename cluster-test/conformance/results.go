@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// spec is what the suite's report says of one spec.
+// spec is a spec in the suite's report.
 type spec struct {
 	Name    string // whole, with all its tags
 	Labels  []string
@@ -21,7 +21,7 @@ type spec struct {
 	Where   string // FILE:LINE of that
 }
 
-// ran says whether the suite came to the spec, and not to an interruption in the middle of it.
+// ran reports whether the suite came to the spec, and not to an interruption in the middle of it.
 func (s spec) ran() bool {
 	switch s.State {
 	case "", "pending", "interrupted":
@@ -102,12 +102,12 @@ type result struct {
 	Verdict verdict
 	Part    string // the missing one of a spec that is left out, or why it is
 	Reason  string // why it failed
-	Retried bool   // it failed first, and this is what came of its second try
+	Retried bool   // it failed first, and this is the result of its second try
 }
 
-// judge makes results of what was reported first, and of the second try of those that failed.
-// absent are the parts that the cluster has not: what needs them does not count, whatever it
-// reported. Some specs return before they test anything when they cannot make what they are about.
+// judge makes results of the first reports, and of the second try of those that failed. absent are
+// the parts that the cluster has not: a spec that needs one does not count, whatever it reported.
+// Some specs return before they test anything when they cannot make the object that they test.
 func judge(first, again []spec, absent []part) []result {
 	second := map[string]spec{}
 	for _, s := range again {
@@ -224,7 +224,7 @@ func with(results []result, v verdict) []result {
 	return slices.DeleteFunc(slices.Clone(results), func(r result) bool { return r.Verdict != v })
 }
 
-// outcome says in words what became of the spec.
+// outcome describes the spec's result in words.
 func (r result) outcome() string {
 	switch {
 	case r.Verdict == failed:

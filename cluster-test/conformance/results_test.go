@@ -30,7 +30,7 @@ func TestReadReport(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	// What was chosen by its labels is what has run.
+	// The chosen specs by labels are those that have run.
 	chosen, err := readReport(strings.NewReader(strings.ReplaceAll(report, "[Conformance]", "[Feature:X]")), spec.ran)
 	if err != nil || len(chosen) != 2 || chosen[0].State != "passed" || chosen[1].State != "failed" {
 		t.Errorf("%+v, %v", chosen, err)
@@ -130,7 +130,7 @@ func TestCause(t *testing.T) {
 
 func TestExactly(t *testing.T) {
 	e := regexp.MustCompile(exactly([]string{"[sig-a] X (1) [Conformance]", "[sig-a] Y. [Conformance]"}))
-	const description = "Kubernetes e2e suite " // what Ginkgo puts before a name
+	const description = "Kubernetes e2e suite " // Ginkgo's words before a name
 	for name, want := range map[string]bool{
 		description + "[sig-a] X (1) [Conformance]":      true,
 		description + "[sig-a] Y! [Conformance]":         false,
@@ -147,7 +147,7 @@ func TestExactly(t *testing.T) {
 	}
 }
 
-// TestCounter: marks are counted wherever what is written is cut.
+// TestCounter: marks are counted wherever the written text is cut.
 func TestCounter(t *testing.T) {
 	text := []byte("••\n• [FAILED] [1.2 seconds]\nsome • [FAIL\n• [FAILED]")
 	for size := 1; size <= len(text); size++ {

@@ -130,7 +130,7 @@ func (s suite) run(ctx context.Context, which selection) ([]spec, error) {
 	if !which.verbose {
 		go progress.tell(done) // until the suite has ended
 	}
-	ended := cmd.Wait() // not zero when a spec has failed: what counts is in the report
+	ended := cmd.Wait() // not zero when a spec has failed: the report counts
 	close(done)
 	interrupted := context.Cause(ctx)
 	file, err := os.Open(report)
@@ -152,7 +152,7 @@ func (s suite) run(ctx context.Context, which selection) ([]spec, error) {
 // counter counts the specs that have ended by the marks that Ginkgo writes.
 type counter struct {
 	done, failed atomic.Int64
-	rest         []byte // the end of what was written, in which a mark may have begun
+	rest         []byte // the end of the written text, in which a mark may have begun
 }
 
 var (

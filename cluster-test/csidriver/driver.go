@@ -1,9 +1,9 @@
-// Package csidriver is a CSI driver for tests: its volumes are directories of one machine. It has
-// the services identity, controller and node, remembers its state in a file, and can be told to
-// misbehave.
+// Package csidriver is a CSI driver for tests: its volumes are directories of one machine. It
+// has the services identity, controller and node, remembers its state in a file, and misbehaves
+// on request.
 //
-// It is a judge besides: it notes what a container orchestrator must never ask for, such as to
-// unstage a volume that a pod has.
+// It is a judge besides: it notes requests that a container orchestrator must never make, such as
+// to unstage a volume that a pod has.
 //
 // Several processes may share a directory: a controller, and a driver on each node. Then volumes go
 // from node to node, as those of network storage do.
@@ -64,7 +64,7 @@ const (
 	None  Fault = iota
 	Hang        // it does nothing and answers when the caller has gone away
 	Abort       // another call is under way
-	Lose        // it does what is asked, and the answer is lost
+	Lose        // it does the request, and the answer is lost
 	Fail        // it does nothing, and says so
 )
 
@@ -90,7 +90,7 @@ type Call struct {
 	Request any
 }
 
-// state is what outlives the process.
+// state is the part that outlives the process.
 type state struct {
 	Volumes map[string]*volume `json:"volumes"`
 }
@@ -145,14 +145,14 @@ func (d *Driver) Misbehave(f func(method string) Fault) {
 	d.faults = f
 }
 
-// Calls returns what the driver has been asked, without questions for capabilities.
+// Calls returns the driver's calls, without questions for capabilities.
 func (d *Driver) Calls() []Call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.calls)
 }
 
-// Violations are what should never have been asked for.
+// Violations are the calls that should never have come.
 func (d *Driver) Violations() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -175,7 +175,7 @@ func (d *Driver) Left() []string {
 	return left
 }
 
-// Registered is what the kubelet has said about the driver's registration, or nil.
+// Registered is the kubelet's answer to the driver's registration, or nil.
 func (d *Driver) Registered() *registerapi.RegistrationStatus {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -284,7 +284,7 @@ func (d *Driver) intercept(ctx context.Context, request any, info *grpc.UnarySer
 func (d *Driver) violate(format string, args ...any) error {
 	text := fmt.Sprintf(format, args...)
 	d.violations = append(d.violations, text)
-	if d.config.Shared { // for the judge, who is another process
+	if d.config.Shared { // for the judge, which is another process
 		if err := d.note(text); err != nil {
 			return err
 		}

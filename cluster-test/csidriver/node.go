@@ -40,7 +40,8 @@ func (d *Driver) stages() bool {
 	return !slices.Contains(d.config.Lacks, csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME)
 }
 
-// find returns a volume that a request names, with what else the request must have.
+// find returns a volume that a request names, and checks the other values that the request
+// must have.
 func (d *Driver) find(id string, also ...string) (*volume, error) {
 	for _, value := range append(also, id) {
 		if value == "" {

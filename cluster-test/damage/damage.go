@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Kind is what of a store's directory is spoilt.
+// Kind is the kind of file of a store's directory that is spoilt.
 type Kind string
 
 // The kinds.
@@ -24,8 +24,8 @@ const (
 // ErrNothing is returned by Flip when there is no file of the kind.
 var ErrNothing = errors.New("there is no file of the kind")
 
-// Flip changes one to eight bytes of one file of the kind, below the store's directory. It tells
-// what it did.
+// Flip changes one to eight bytes of one file of the kind, below the store's directory. note
+// describes the change.
 func Flip(rnd *rand.Rand, dir string, kind Kind) (note string, err error) {
 	var files []string
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -71,15 +71,15 @@ func Flip(rnd *rand.Rand, dir string, kind Kind) (note string, err error) {
 	return fmt.Sprintf("%d bytes of %s at %d of %d", n, rel, at, info.Size()), nil
 }
 
-// unread says whether nobody reads a directory of that name: a snapshot that was not finished, or
-// was set aside.
+// unread reports whether a directory of that name is never read: a snapshot that was not finished,
+// or was set aside.
 func unread(name string) bool {
 	return strings.HasSuffix(name, ".tmp") || strings.Contains(name, ".damaged")
 }
 
-// Tear leaves, behind the end of the newest log file below the store's directory, what a write that
-// was torn apart leaves: bytes that were never synced. Nothing may be lost by it, and nothing
-// refused. It tells what it did.
+// Tear leaves the bytes of a torn write, which were never synced, behind the end of the newest log
+// file below the store's directory. Nothing may be lost by it, and nothing refused. note describes
+// the change.
 func Tear(rnd *rand.Rand, dir string) (note string, err error) {
 	junk := make([]byte, 1+rnd.IntN(6000))
 	for i := range junk {
@@ -99,7 +99,7 @@ func Tear(rnd *rand.Rand, dir string) (note string, err error) {
 }
 
 // TearSnapshot cuts the newest snapshot below the store's directory somewhere, as a disk does that
-// has lost what it was told to keep. It tells what it did.
+// has lost data that it acknowledged. note describes the change.
 func TearSnapshot(rnd *rand.Rand, dir string) (note string, err error) {
 	files, err := filepath.Glob(filepath.Join(dir, "snapshots", "*[0-9]", "state.bin")) // others are not finished, or were set aside
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package detour makes the network between nodes slow where the kernel has no means to: what the
-// nodes send each other goes through this process, which keeps each packet for a while. All
-// protocols are met alike, on connections that were there before, too; when the detour is closed
-// the packets take the straight way again, at once.
+// Package detour makes the network between nodes slow where the kernel has no means to: packets
+// between the nodes go through this process, which keeps each packet for a while. All protocols are
+// delayed alike, on connections that were there before, too; when the detour is closed the packets
+// take the straight way again, at once.
 //
 // Each node's network namespace gets a tun device and a route through it to each of the other
 // nodes' addresses.
@@ -28,7 +28,7 @@ type End struct {
 	Addr      netip.Addr
 }
 
-// Detour is what is between some nodes.
+// Detour is the delay between some nodes.
 type Detour struct {
 	tuns    map[netip.Addr]*os.File
 	delay   func(from, to netip.Addr) time.Duration
@@ -44,7 +44,7 @@ const (
 	queued = 4096
 )
 
-// Open makes packets between the nodes take a time that delay tells, each way; a negative one loses
+// Open gives packets between the nodes the delay that delay returns, each way; a negative one loses
 // the packet. It must not change the order of packets much: those of one direction stay in order.
 // delay is called from many goroutines.
 func Open(ends []End, delay func(from, to netip.Addr) time.Duration) (*Detour, error) {
@@ -68,7 +68,7 @@ func Open(ends []End, delay func(from, to netip.Addr) time.Duration) (*Detour, e
 	return d, nil
 }
 
-// Close ends the detour. What was on its way is lost.
+// Close ends the detour. Packets on their way are lost.
 func (d *Detour) Close() error {
 	close(d.done)
 	var err error
@@ -99,7 +99,7 @@ func openTun(e End) (tun *os.File, err error) {
 	return tun, err
 }
 
-// route sends what goes to the others through the device.
+// route sends the packets for the others through the device.
 func route(e End, ends []End) error {
 	return osthread.InNetwork(e.Namespace, func() error {
 		link, err := netlink.LinkByName(deviceName)
@@ -128,7 +128,7 @@ type packet struct {
 	due  time.Time
 }
 
-// read takes what a node sends and puts it into the line to its destination.
+// read takes a node's packets and puts them into the line to their destination.
 func (d *Detour) read(from netip.Addr) {
 	lines := make(map[netip.Addr]chan packet)
 	defer func() {

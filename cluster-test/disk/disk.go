@@ -1,6 +1,5 @@
 // Package disk makes file systems of a size of their own, in image files, that can be broken as
-// disks break: full, hung, slow, or without power. Loop devices and root are needed; Possible
-// tells.
+// disks break: full, hung, slow, or without power. Loop devices and root are needed; see Possible.
 //
 // A disk belongs to the process that made it. That process detaches its mounts. In a mount
 // namespace of its own they go with the namespace.
@@ -23,7 +22,7 @@ import (
 // Disk is an ext4 file system in an image file.
 type Disk struct{ Image, Mount string }
 
-// Possible is nil where disks can be made, and otherwise says what is missing.
+// Possible is nil where disks can be made, and otherwise an error with the reason.
 func Possible() error {
 	if os.Geteuid() != 0 {
 		return errors.New("a disk of its own takes root")
@@ -68,8 +67,8 @@ func command(name string, args ...string) error {
 	return nil
 }
 
-// Attach mounts the disk. The loop device goes with the mount, and only when nobody uses the file
-// system any more: two at once would destroy it, so Attach waits for that.
+// Attach mounts the disk. The loop device goes with the mount, and only when the file system is not
+// used any more: two at once would destroy it, so Attach waits for that.
 func (d *Disk) Attach() error {
 	for end := time.Now().Add(await.Hang); ; {
 		device, err := d.device()
@@ -97,7 +96,7 @@ func (d *Disk) device() (string, error) {
 		return "", err
 	}
 	for _, path := range backing {
-		// One that goes meanwhile is nobody's.
+		// A device that goes meanwhile does not count.
 		if data, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(data)) == image {
 			return filepath.Base(filepath.Dir(filepath.Dir(path))), nil
 		}
@@ -105,7 +104,7 @@ func (d *Disk) device() (string, error) {
 	return "", nil
 }
 
-// Detach unmounts the disk. Nobody may use it.
+// Detach unmounts the disk, which must not be in use.
 func (d *Disk) Detach() error {
 	if err := unix.Unmount(d.Mount, 0); err != nil {
 		return fmt.Errorf("unmount %s: %w", d.Mount, err)
@@ -144,7 +143,7 @@ func (d *Disk) open() (*os.File, error) {
 	return f, nil
 }
 
-// isOwn says whether a file is on this disk, by the numbers of the device.
+// isOwn reports whether a file is on this disk, by the numbers of the device.
 func (d *Disk) isOwn(f *os.File) (bool, error) {
 	device, err := d.device()
 	if err != nil || device == "" {
@@ -175,8 +174,8 @@ func (d *Disk) CutPower() error {
 	return nil
 }
 
-// CommitEvery sets for how long the kernel keeps to itself what nobody has synced, until the disk
-// is detached: it is five seconds otherwise.
+// CommitEvery sets for how long the kernel keeps unsynced data to itself, until the disk is
+// detached: it is five seconds otherwise.
 func (d *Disk) CommitEvery(seconds int) error {
 	f, err := d.open()
 	if err != nil {
@@ -189,9 +188,9 @@ func (d *Disk) CommitEvery(seconds int) error {
 	return nil
 }
 
-// Frozen makes all writes to the disks hang while f runs. Whoever writes cannot even be killed
+// Frozen makes all writes to the disks hang while f runs. A writing process cannot even be killed
 // meanwhile. They are thawed when it returns, also when f panics; when the process ends meanwhile,
-// whoever cleans up after it must Thaw them.
+// the cleanup after it must Thaw them.
 func Frozen(f func(), disks ...*Disk) (err error) {
 	for _, d := range disks {
 		if err := d.ask(freeze, 0); err != nil {
@@ -249,7 +248,7 @@ func (d *Disk) Fill() error {
 	return f.Sync()
 }
 
-// Free takes back what Fill took.
+// Free removes the file of Fill.
 func (d *Disk) Free() error {
 	if err := os.Remove(filepath.Join(d.Mount, ballast)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err

@@ -172,7 +172,7 @@ func TestDetached(t *testing.T) {
 	}
 }
 
-// Who keeps a disk is told.
+// The processes that keep a disk are reported.
 func TestHolders(t *testing.T) {
 	d := newDisk(t)
 	device, err := d.device()

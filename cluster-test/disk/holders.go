@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// holders tells which processes keep a loop device in use: they have a file open on it, or it is
-// mounted in their mount namespace, which may have been copied from that of the tests at any time
-// by whoever made one. Those that share a mount namespace are told of once.
+// holders returns the processes that keep a loop device in use: they have a file open on it, or it
+// is mounted in their mount namespace, which may have been copied from that of the tests at any
+// time. Processes that share a mount namespace are reported once.
 func holders(device string) string {
 	var block unix.Stat_t
 	if err := unix.Stat(filepath.Join("/dev", device), &block); err != nil {

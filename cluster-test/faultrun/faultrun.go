@@ -1,6 +1,6 @@
-// Package faultrun is what the programs have in common that break something and look whether it
-// keeps its promises, whatever it is: what the run tells and what has failed, what the faults did
-// to those who wrote, and the report. Which faults come is package schedule's.
+// Package faultrun is the common part of the programs that break a system and check its promises:
+// the progress and the failures of a run, the effects of the faults on clients that wrote, and the
+// report. Package schedule chooses the faults.
 package faultrun
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/barque/barque/cluster-test/timeline"
 )
 
-// Run is what is noted of a run. Its methods may be called from many goroutines.
+// Run has the notes of a run. Its methods may be called from many goroutines.
 type Run struct {
 	out   io.Writer
 	start time.Time
@@ -25,13 +25,13 @@ type Run struct {
 	writing  []timeline.Stretch
 }
 
-// Start begins the run now. It tells its progress to out, which may be nil.
+// Start begins the run now. It writes progress to out, which may be nil.
 func (r *Run) Start(out io.Writer) { r.out, r.start = out, time.Now() }
 
 // Elapsed is the time since the run began.
 func (r *Run) Elapsed() time.Duration { return time.Since(r.start) }
 
-// Say tells progress.
+// Say writes progress.
 func (r *Run) Say(format string, args ...any) {
 	if r.out != nil {
 		fmt.Fprintf(r.out, "%8.1fs  %s\n", r.Elapsed().Seconds(), fmt.Sprintf(format, args...))
@@ -47,10 +47,10 @@ func (r *Run) Fail(format string, args ...any) {
 	r.Say("FAILURE %s", text)
 }
 
-// Failed tells whether anything has failed.
+// Failed reports whether anything has failed.
 func (r *Run) Failed() bool { return len(r.Failures()) > 0 }
 
-// Failures returns what has failed.
+// Failures returns the failures so far.
 func (r *Run) Failures() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,14 +64,14 @@ func (r *Run) Wrote(server string, begin, end time.Time, ok, aside bool) {
 	r.samples = append(r.samples, timeline.Sample{Server: server, Begin: begin.Sub(r.start), End: end.Sub(r.start), OK: ok, Aside: aside})
 }
 
-// Writing notes that somebody wanted to write from a time until now.
+// Writing notes that a client wanted to write from a time until now.
 func (r *Run) Writing(from time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.writing = append(r.writing, timeline.Stretch{From: from, To: r.Elapsed()})
 }
 
-// Made notes a fault that is over, and tells of it.
+// Made notes a fault that is over, and writes it as progress.
 func (r *Run) Made(s timeline.Span) {
 	r.mu.Lock()
 	r.spans = append(r.spans, s)
@@ -87,7 +87,7 @@ func (r *Run) Spans() []timeline.Span {
 	return slices.Clone(r.spans)
 }
 
-// Report writes what the run has shown: facts, a table of the faults, what has failed, and, if it
+// Report writes the results of the run: facts, a table of the faults, the failures, and, if it
 // has a name, the page with the time line. t has a title, the command that repeats the run, facts
 // and servers.
 func (r *Run) Report(w io.Writer, page string, t timeline.Run) error {

@@ -11,8 +11,8 @@ import (
 	"github.com/barque/barque/cluster-test/timeline"
 )
 
-// TestReport: what is noted of a run is in its progress and its report, and the page goes on until
-// the last fault is over.
+// TestReport: the notes of a run are in its progress and its report, and the page goes on until the
+// last fault is over.
 func TestReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r Run

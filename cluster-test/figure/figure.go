@@ -1,4 +1,4 @@
-// Package figure holds what benchmarks of two sides measure, and shows it side by side: `make
+// Package figure holds the figures of benchmarks of two sides, and shows them side by side: `make
 // bench-scheduler`, `make bench-node`.
 package figure
 
@@ -50,7 +50,7 @@ func percentile(sorted []time.Duration, share float64) time.Duration {
 	return sorted[max(0, int(math.Ceil(share*float64(len(sorted))))-1)]
 }
 
-// Merge adds what was measured again to what was measured before.
+// Merge adds the figures of a repeated measurement to the earlier ones.
 func Merge(before, again []Figure) []Figure {
 	for _, f := range again {
 		if i := slices.IndexFunc(before, func(b Figure) bool { return b.What == f.What }); i >= 0 {

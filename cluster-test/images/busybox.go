@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// debianKeys is what Debian's archive is signed with.
+// debianKeys are the keys that sign Debian's archive.
 const debianKeys = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 // buildBusybox returns a directory with bin/busybox, built now or at an earlier time from Debian's

@@ -3,8 +3,9 @@
 // packages, which apt downloads and checks; nothing is installed on the machine and no registry is
 // asked.
 //
-// What is made is kept in the user's cache directory under a key of the packages' digests, so it
-// is made once per set of packages. The same packages give the same layers, byte for byte.
+// The images are kept in the user's cache directory under a key of the packages' digests, so they
+// are made once per set of packages. The same packages give the same layers, byte for byte.
 //
-// The images are for tests only: they have what the tests use, not what their namesakes have.
+// The images are for tests only: they have the files that the tests use, not those of
+// their namesakes.
 package images

@@ -13,12 +13,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// Foreign is how an image of a program of other authors is made: the image has what their
-// Dockerfile puts into it.
+// Foreign describes an image of a program of other authors: the image has the files of
+// their Dockerfile.
 type Foreign struct {
 	Files    map[string]string // files and directories of this machine, by path in the image
 	Links    map[string]string // targets of symbolic links, by path in the image
-	Dirs     []string          // empty directories, in which everybody may write
+	Dirs     []string          // empty directories that every user may write to
 	Users    []string          // lines of /etc/passwd beside root's, nobody's and nonroot's
 	Shell    bool              // busybox
 	Packages []string          // Debian packages, with the libraries that they depend on
@@ -111,8 +111,8 @@ func wanted(name string) bool {
 
 func isELF(data []byte) bool { return len(data) > 4 && string(data[:4]) == "\x7fELF" }
 
-// base is what distroless' static image has for a program, users and a directory for temporary
-// files, and what this image has beside.
+// base has the files of distroless' static image for a program, users and a directory for temporary
+// files, and the further files of this image.
 func (f Foreign) base() tree {
 	t := tree{}
 	users := append([]string{

@@ -20,7 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// recipe is changed together with what is made of the packages.
+// recipe is changed together with the way the images are made of the packages.
 const recipe = "3"
 
 // The images, as they are known to people.
@@ -53,7 +53,7 @@ type packageSet struct {
 	trees    map[string]func(ctx context.Context, root string) (tree, error) // by file in the cache
 }
 
-// basic is what the images of Build are made of.
+// basic has the packages of the images of Build.
 var basic = packageSet{
 	packages: []string{"nginx", "nginx-common", "openssl", "busybox-static"},
 	trees: map[string]func(context.Context, string) (tree, error){
@@ -143,7 +143,7 @@ const (
 	nginxLayer   = "nginx.tar.gz"
 )
 
-// busyboxTree is busybox with all its names, and what a shell expects to find.
+// busyboxTree is busybox with all its names, and the files that a shell expects.
 func busyboxTree(ctx context.Context, root string) (tree, error) {
 	t := tree{}
 	if err := t.take(root, func(name string) bool { return name == "bin/busybox" || name == "usr/bin/busybox" }); err != nil {

@@ -34,7 +34,7 @@ func (t tree) link(name, target string) {
 }
 func (t tree) dir(name string, mode fs.FileMode) { t[name] = entry{mode: fs.ModeDir | mode} }
 
-// take copies what keep wants of a directory on disk.
+// take copies the files of a directory on disk that keep chooses.
 func (t tree) take(root string, keep func(name string) bool) error {
 	return filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -166,8 +166,8 @@ func (t tree) checkLibraries(executable string) error {
 	return nil
 }
 
-// isLibrary says whether a file is a shared library or the loader, wherever Debian puts them. The
-// name service modules stay out: the static busybox would load them and end with a signal when
+// isLibrary reports whether a file is a shared library or the loader, wherever Debian puts them.
+// The name service modules stay out: the static busybox would load them and end with a signal when
 // they are of another build of the C library than its own.
 func isLibrary(name string) bool {
 	base := path.Base(name)

@@ -134,7 +134,7 @@ func (a *apt) run(ctx context.Context, dir, name string, args ...string) (string
 	return string(out), nil
 }
 
-// key names what is made of the packages, by their digests and by how it is made.
+// key names a product of the packages, by their digests and by the recipe.
 func key(packages []debPackage) string {
 	h := sha256.New()
 	fmt.Fprintln(h, recipe)

@@ -13,14 +13,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// Suite is what the stand-ins for the images of Kubernetes' e2e suite are made of.
+// Suite has the parts of the stand-ins for the images of Kubernetes' e2e suite.
 type Suite struct {
 	Images []string // all images that the suite may use, as `e2e.test --list-images` prints them
 	// Programs is the directory with agnhost, consume-cpu, etcd, nonewprivs, pause,
 	// regression-issue-74839, resource-consumer and sample-apiserver.
 	Programs string
 	Source   string // directory of the module k8s.io/kubernetes
-	Cache    string // directory for what takes long to make
+	Cache    string // directory for products that take long to make
 }
 
 // standIn is how an image is made.
@@ -49,7 +49,7 @@ var standIns = map[string]standIn{
 	"pause":                                  {[]string{"pause"}, v1.Config{Entrypoint: []string{"/pause"}, Env: []string{searchPath}, User: "65535:65535"}},
 }
 
-// suiteVersion is what the stand-in for nginx calls itself, under each of its tags.
+// suiteVersion is the version that the stand-in for nginx reports, under each of its tags.
 const suiteVersion = "e2e"
 
 var shellConfig = v1.Config{Cmd: []string{"sh"}, Env: []string{searchPath}}
@@ -236,7 +236,7 @@ func (s Suite) nautilus(tree) (tree, error) {
 	return t, t.take(filepath.Join(s.Source, "test/images/nautilus/html"), func(string) bool { return true })
 }
 
-// nonewprivs has a program that is root's whoever calls it.
+// nonewprivs has a program that runs as root for any caller.
 func (s Suite) nonewprivs(tree) (tree, error) {
 	t := tree{}
 	err := t.program("usr/local/bin/nnp", filepath.Join(s.Programs, "nonewprivs"))

@@ -71,7 +71,8 @@ func TestStandInsThatNobodyUses(t *testing.T) {
 	}
 }
 
-// TestSetUserID: the one program that is root's whoever calls it is that in the layer, too.
+// TestSetUserID: the one program that runs as root for any caller has the set-user-ID bit in the
+// layer, too.
 func TestSetUserID(t *testing.T) {
 	programs := t.TempDir()
 	if err := os.WriteFile(filepath.Join(programs, "nonewprivs"), []byte("ELF"), 0o644); err != nil {

@@ -25,8 +25,8 @@ type actor struct {
 	process *process
 }
 
-// requestsPerSecond is what the actors may send. By default they hold themselves back, to 20 and 50
-// requests a second: with that, a benchmark would measure these two figures.
+// requestsPerSecond is the rate that the actors may reach. By default they hold themselves back, to
+// 20 and 50 requests a second: with that, a benchmark would measure these two figures.
 const requestsPerSecond = 5000
 
 // schedulerConfig is a KubeSchedulerConfiguration. All else is as upstream has it.
@@ -122,7 +122,7 @@ func (s *Server) kubeconfig(client tls.Certificate) (string, error) {
 	return path, clientcmd.WriteToFile(*c, path)
 }
 
-// leases are what the actors hold while they lead.
+// leases are the Leases that the actors hold while they lead.
 var leases = []string{"kube-controller-manager", "kube-scheduler"}
 
 // lead starts the actors, those of the first server before the others, so that they lead.
@@ -130,7 +130,7 @@ func (c *Cluster) lead() error {
 	first := c.Servers[0]
 	var before [2]string
 	for i, name := range leases {
-		before[i], _ = first.holder(name) // nobody, at the beginning
+		before[i], _ = first.holder(name) // none, at the beginning
 	}
 	if err := first.startActors(); err != nil {
 		return err
@@ -184,7 +184,7 @@ func (c *Cluster) Restore() (err error) {
 	return c.lead()
 }
 
-// holder returns who holds a lease, as it calls itself.
+// holder returns the holder of a lease, by its own name.
 func (s *Server) holder(name string) (string, error) {
 	req, err := http.NewRequestWithContext(s.ctx, http.MethodGet, s.URL+"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/"+name, nil)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package kubeapiserver runs upstream's kube-apiserver over etcd, and what acts on it, for what is
-// compared with it: the answers (`make answers`) and the speed (`make bench-api`, `make
+// Package kubeapiserver runs upstream's kube-apiserver over etcd, and its actors, for
+// comparisons: of the answers (`make answers`) and of the speed (`make bench-api`, `make
 // bench-scheduler`). It builds kube-proxy and kubelet, too, for `make bench-network` and `make
 // bench-node`, which run them.
 //
@@ -20,7 +20,7 @@ import (
 // Module is where the go.mod is that says which versions are built, in the root of Barque's source.
 const Module = "cluster-test/kubeapiserver/upstream"
 
-// version is the one of Module. It is by its version that kube-apiserver knows what is deprecated.
+// version is the one of Module. kube-apiserver knows by its version which APIs are deprecated.
 const version = "v1.37.1"
 
 // packages are the programs that Build knows.

@@ -39,7 +39,7 @@ type Options struct {
 	// each kind the first one leads as long as it lives.
 	Controllers    bool
 	ControllerArgs []string // of the kube-controller-managers, beside those that they need
-	// Hosts are where the members run, each with its kube-apiserver and what acts on that. Without
+	// Hosts are where the members run, each with its kube-apiserver and the actors of that. Without
 	// them all are on this machine's loopback.
 	Hosts []Host
 }
@@ -74,7 +74,7 @@ type Server struct {
 	work      string
 	args      []string
 	api, etcd *process
-	actors    []actor // what acts on the kube-apiserver
+	actors    []actor // kube-controller-manager and kube-scheduler
 	storeArgs []string
 }
 
@@ -218,7 +218,7 @@ func (s *Server) Restart() (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// Processes returns the kube-apiserver, the member of etcd, and what acts.
+// Processes returns the processes of the kube-apiserver, the member of etcd, and the actors.
 func (s *Server) Processes() []int {
 	var pids []int
 	if s.api != nil { // else the server is not ours: see Act

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// process is a program that runs, and what it says.
+// process is a program that runs, and its output.
 type process struct {
 	name string
 	pid  int
@@ -63,8 +63,8 @@ func (p *process) await(ctx context.Context, check func() error) error {
 
 var errEnded = errors.New("it has ended")
 
-// Retry repeats a check until it succeeds, for five minutes, or until what it is about has ended. A
-// nil channel never ends.
+// Retry repeats a check until it succeeds, for five minutes, or until the checked process has
+// ended. A nil channel never ends.
 func Retry(ctx context.Context, ended <-chan struct{}, check func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()

@@ -34,7 +34,7 @@ func TestBoundsAreForHangs(t *testing.T) {
 
 // exempt are packages below cluster-test that are no tests: programs that measure how long things
 // take, a server of the store with time-outs that tests give it, and these rules, which have
-// examples of what they forbid.
+// examples of forbidden code.
 var exempt = []string{"cluster-test/bench", "cluster-test/netbench", "cluster-test/nodebench", "cluster-test/storebench", "cluster-test/store/member", "cluster-test/layout"}
 
 // bounds finds waits and comparisons in a tree's tests.
@@ -77,7 +77,7 @@ func newBounds(positions *token.FileSet, tree []source) *bounds {
 
 // find returns all bounds that are too short and not marked, and marks without a reason or a bound.
 func (b *bounds) find() []finding {
-	// Helpers of helpers, and those who return what another returns, are found one after the other.
+	// Helpers of helpers, and functions that return another's value, are found one after the other.
 	for before := -1; before != len(b.helpers)+len(b.elapsers); {
 		before = len(b.helpers) + len(b.elapsers)
 		for _, s := range b.scanned {
@@ -145,7 +145,7 @@ func marksOf(positions *token.FileSet, f *ast.File) marks {
 	return marks
 }
 
-// have says whether a line is marked, and notes that this mark is used.
+// have reports whether a line is marked, and notes that this mark is used.
 func (m marks) have(line int) bool {
 	for _, l := range []int{line, line - 1} {
 		if m[l] != nil && (l == line || m[l].alone) {
@@ -381,7 +381,7 @@ func textOf(e ast.Expr) (string, bool) {
 }
 
 // lookAtComparison finds comparisons of elapsed time with an upper bound. In the condition of an if
-// the side tells that it is one, since the condition is that of the failure.
+// the side shows that it is one, since the condition is that of the failure.
 func (b *bounds) lookAtComparison(c *ast.BinaryExpr, stack []ast.Node, in scope, found func(at token.Pos, d span, what string)) {
 	upper, lower := false, false
 	switch c.Op {
@@ -423,7 +423,7 @@ func (b *bounds) lookAtComparison(c *ast.BinaryExpr, stack []ast.Node, in scope,
 	}
 }
 
-// elapsed says whether an expression is a time that has elapsed.
+// elapsed reports whether an expression is a time that has elapsed.
 func (b *bounds) elapsed(e ast.Expr, in scope, depth int) bool {
 	if depth > 6 {
 		return false
@@ -470,7 +470,7 @@ func (b *bounds) elapsed(e ast.Expr, in scope, depth int) bool {
 	return false
 }
 
-// isNow says whether an expression is the time that it was now, or in a statement before.
+// isNow reports whether an expression is the time that it was now, or in a statement before.
 func (b *bounds) isNow(e ast.Expr, in scope) bool {
 	if call, ok := e.(*ast.CallExpr); ok {
 		return isOf(call.Fun, "time", "Now")
@@ -487,7 +487,7 @@ func (b *bounds) isNow(e ast.Expr, in scope) bool {
 	return false
 }
 
-// TestBoundsAreFound: what the rule finds, and what it lets be.
+// TestBoundsAreFound: the findings of the rule, and the code that it lets be.
 func TestBoundsAreFound(t *testing.T) {
 	for name, c := range map[string]struct {
 		code  string

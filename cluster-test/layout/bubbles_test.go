@@ -7,9 +7,9 @@ import (
 )
 
 // bubbles knows which code of a package's tests runs in virtual time only: the functions that are
-// handed to synctest.Test, or to a function that hands them there; and what is used nowhere but in
-// such code, a method where its type is. It goes by names, without types: what has the name of
-// something else counts as used where that is, too.
+// handed to synctest.Test, or to a function that hands them there; and declarations that are used
+// nowhere but in such code, a method where its type is. It goes by names, without types: a
+// declaration that shares its name counts as used where the other is, too.
 type bubbles struct {
 	code  []stretch // of functions that are handed to a bubble
 	decls []*decl
@@ -36,7 +36,7 @@ func newBubbles(files []source) *bubbles {
 	for _, f := range files {
 		for _, d := range f.Decls {
 			for _, one := range declsOf(d) {
-				one.virtual = f.test || !ast.IsExported(one.name) // others use what a package exports
+				one.virtual = f.test || !ast.IsExported(one.name) // others use the exported names of a package
 				b.decls = append(b.decls, one)
 			}
 		}
@@ -70,7 +70,7 @@ func newBubbles(files []source) *bubbles {
 	return b
 }
 
-// declsOf returns what a declaration declares.
+// declsOf returns the names of a declaration.
 func declsOf(d ast.Decl) (all []*decl) {
 	switch d := d.(type) {
 	case *ast.FuncDecl:
@@ -124,8 +124,8 @@ func (b *bubbles) noteUses(f *ast.File) {
 	})
 }
 
-// ofMethod says whether a place is in a method of a type: it uses the type, and is used only where
-// that is.
+// ofMethod reports whether a place is in a method of a type: it uses the type, and is used only
+// where that is.
 func (b *bubbles) ofMethod(of *decl, at token.Pos) bool {
 	return slices.ContainsFunc(b.decls, func(d *decl) bool { return d.receiver == of.name && of.receiver == "" && d.has(at) })
 }
@@ -201,7 +201,7 @@ func (b *bubbles) noteTables(d ast.Decl) {
 	})
 }
 
-// usedOutside says whether a node has others that match, outside of virtual time.
+// usedOutside reports whether a node has others that match, outside of virtual time.
 func (b *bubbles) usedOutside(in ast.Node, match func(ast.Node) bool) (found bool) {
 	ast.Inspect(in, func(n ast.Node) bool {
 		if n != nil && match(n) && !b.inCode(n.Pos()) {
@@ -229,7 +229,7 @@ func functionFields(table ast.Expr) (names []string) {
 	return names
 }
 
-// handsOn says whether a function of a file uses those of its parameters that are functions, and
+// handsOn reports whether a function of a file uses those of its parameters that are functions, and
 // only in virtual time.
 func (b *bubbles) handsOn(f *ast.File, d *decl) bool {
 	used, outside := false, false
@@ -247,13 +247,13 @@ func (b *bubbles) inCode(at token.Pos) bool {
 	return slices.ContainsFunc(b.code, func(s stretch) bool { return s.has(at) })
 }
 
-// virtual says whether a place is in code that runs in virtual time only.
+// virtual reports whether a place is in code that runs in virtual time only.
 func (b *bubbles) virtual(at token.Pos) bool {
 	return b.inCode(at) || slices.ContainsFunc(b.decls, func(d *decl) bool { return d.has(at) && d.virtual })
 }
 
-// onlyVirtual says whether a declaration is used, and in virtual time only. A method is used where
-// its type is: code that is no test may call it by an interface.
+// onlyVirtual reports whether a declaration is used, and in virtual time only. A method is used
+// where its type is: code that is no test may call it by an interface.
 func (b *bubbles) onlyVirtual(d *decl) bool {
 	if d.receiver != "" {
 		return slices.ContainsFunc(b.decls, func(of *decl) bool { return of.name == d.receiver && of.receiver == "" && of.virtual })

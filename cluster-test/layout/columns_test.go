@@ -12,8 +12,8 @@ import (
 // columns is how wide comments and docs may be. A tab counts as four.
 const columns = 100
 
-// What is preformatted (code, tables, drawings) is as wide as it must be, and so is a single word
-// such as an address. A comment at the end of a line belongs to the line.
+// Preformatted text (code, tables, drawings) is as wide as it must be, and so is a single word such
+// as an address. A comment at the end of a line belongs to the line.
 func TestTextFitsIntoColumns(t *testing.T) {
 	comments := 0
 	positions, tree := readTree(t)
@@ -68,7 +68,7 @@ func TestTextFitsIntoColumns(t *testing.T) {
 	}
 }
 
-// flows says whether a line of text can be broken.
+// flows reports whether a line of text can be broken.
 func flows(line string) bool {
 	preformatted := strings.HasPrefix(line, "    ") || strings.HasPrefix(line, "\t") ||
 		strings.HasPrefix(line, "|") || strings.HasPrefix(line, "#") || strings.HasPrefix(line, "<")

@@ -173,7 +173,7 @@ func (d *durations) constant(dir, name string, depth int) span {
 	return span{}
 }
 
-// name evaluates a name: what the innermost function that has it gives it, or the package.
+// name evaluates a name: as the innermost function that has it, or the package, defines it.
 func (d *durations) name(name string, in scope, depth int) span {
 	for i := len(in.around) - 1; i >= 0; i-- {
 		if p := in.param(i, name); p != nil {
@@ -214,7 +214,7 @@ func (d *durations) shortest(values []ast.Expr, in scope, depth int) span {
 	return s
 }
 
-// assigned returns what a function assigns to a name; found says whether it assigns to it at all.
+// assigned returns the values that a function assigns to a name; found: it assigns to it at all.
 func assigned(function ast.Node, name string) (values []ast.Expr, found bool) {
 	ast.Inspect(function, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -292,7 +292,7 @@ func (s source) imported(name string) (dir string, ok bool) {
 	return "", false
 }
 
-// imports says whether the file is in a package or imports it.
+// imports reports whether the file is in a package or imports it.
 func (s source) imports(dir string) bool {
 	return s.dir == dir || slices.ContainsFunc(s.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == strconv.Quote(module+dir) })
 }

@@ -19,7 +19,7 @@ type ban struct {
 	from   []string
 	to     []string // import paths, of ours without the module; a prefix of whole parts
 	except []string // packages that may
-	allow  []string // what all may, below what is forbidden
+	allow  []string // exceptions for all, below the forbidden paths
 	reason string
 }
 
@@ -50,10 +50,10 @@ var bans = []ban{
 		except: []string{"clusterstatus/ask", "clusterstatus/doctor"},
 		reason: "the packages that ask servers import it"},
 	{from: []string{"clusterstatus/ask", "clusterstatus/doctor"}, to: without("adminapi", "backups", "clusterstatus", "devcluster", "raftstore", "membership", "pki", "internal"),
-		allow:  []string{"network/faults"}, // what nodes tell by events
+		allow:  []string{"network/faults"}, // the events of nodes
 		reason: "it asks servers from outside, and reads the directory of one that may not run; it knows nothing of what acts on a cluster"},
 	{from: []string{"backups"}, to: without("backups", "clusterstatus", "raftstore", "internal"),
-		allow:  []string{"apiserver/extra"}, // how handlers answer, and nothing of objects
+		allow:  []string{"apiserver/extra"}, // the answers of handlers, and nothing of objects
 		reason: "a backup is made where nothing but the store may work; its caller gives it the cluster's secrets"},
 	{from: []string{"devcluster"}, to: without("devcluster", "pki", "internal"),
 		allow:  []string{"kubelet/containerd", "membership/token", "network/nodeaddr"},
@@ -65,7 +65,7 @@ var bans = []ban{
 		allow:  []string{"apiserver/extra", "apiserver/storage", "internal/caller", "internal/clusterusers"},
 		reason: "backups uses it, which knows nothing of objects"},
 	{from: []string{"adminapi/remote"}, to: without("adminapi", "backups", "clusterstatus", "raftstore", "internal"),
-		// How errors of the API are told apart, and the types of answers.
+		// The kinds of errors of the API, and the types of answers.
 		allow:  []string{"apiserver/storage", "membership/acts", "membership/credentials", "membership/datakeys", "membership/exchange", "membership/keyring", "membership/revocation"},
 		reason: "a command sees a server by its answers"},
 	{from: []string{"adminapi"}, to: []string{"adminapi/remote"},
@@ -206,7 +206,7 @@ func packages(t *testing.T) []pkg {
 	}
 }
 
-// under says whether the path is one of the prefixes or below it.
+// under reports whether the path is one of the prefixes or below it.
 func under(path string, prefixes []string) bool {
 	for _, prefix := range prefixes {
 		if path == prefix || strings.HasPrefix(path, prefix+"/") {
@@ -216,7 +216,7 @@ func under(path string, prefixes []string) bool {
 	return false
 }
 
-// broken returns what the package imports against the ban.
+// broken returns the imports of the package that break the ban.
 func (b ban) broken(p pkg) []string {
 	path := strings.TrimPrefix(p.ImportPath, module)
 	if !under(path, b.from) || under(path, b.except) {

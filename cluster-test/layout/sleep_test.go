@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// Nothing sleeps for a while and hopes that this was enough: what waits, waits for what it wants,
-// or until a context ends. In virtual time, where a sleep is over when nothing else has anything to
-// do, time.Sleep is how a test lets time pass.
+// No code sleeps for a while and hopes that this was enough: a wait ends with its condition, or
+// when a context ends. In virtual time, where a sleep is over when nothing else has anything to do,
+// time.Sleep is how a test lets time pass.
 func TestNobodySleeps(t *testing.T) {
 	virtual := 0
 	packages := make(map[string][]source) // test files, by directory
@@ -53,7 +53,7 @@ func sleeps(file *ast.File) (all []token.Pos) {
 	return all
 }
 
-// isOf says whether a node is a name of a package.
+// isOf reports whether a node is a name of a package.
 func isOf(n ast.Node, pkg, name string) bool {
 	s, ok := n.(*ast.SelectorExpr)
 	if !ok || s.Sel.Name != name {
@@ -63,7 +63,7 @@ func isOf(n ast.Node, pkg, name string) bool {
 	return ok && from.Name == pkg
 }
 
-// TestSleepsAreFound: what the rule finds, and what it lets be.
+// TestSleepsAreFound: the findings of the rule, and the code that it lets be.
 func TestSleepsAreFound(t *testing.T) {
 	for name, c := range map[string]struct {
 		code    string

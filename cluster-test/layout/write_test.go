@@ -11,7 +11,7 @@ import (
 )
 
 // maxWriteFiles is how many files of Barque a write may pass on the leader, from the API's storage
-// adapter to the published event. Whoever looks for a slow or a lost write reads all of them.
+// adapter to the published event. The search for a slow or a lost write reads all of them.
 const maxWriteFiles = 10
 
 // writeStep is a row of the table in docs/design.md.

@@ -1,6 +1,6 @@
 // Package lone runs Barque's API server alone, in this process, over a store in memory: for
-// programs that compare what it answers (`make answers`), or what follows from the objects that it
-// serves (`make bench-network`). Nothing else of a cluster runs.
+// programs that compare its answers (`make answers`), or the effects of the objects that it serves
+// (`make bench-network`). Nothing else of a cluster runs.
 package lone
 
 import (

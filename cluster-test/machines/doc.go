@@ -15,10 +15,10 @@
 // between them.
 //
 // A machine is switched off by killing its process 1: the kernel kills all others with it, as a
-// loss of power does (what was written but not synced survives, as it is this machine's memory that
-// holds it). The same happens when the process that made the machines ends, however it ends:
-// process 1 reads from a pipe that breaks then. Nothing of a machine can be seen in this machine's
-// own namespaces but its processes, its files below the lab's directory, and the cgroups of pods.
+// loss of power does (unsynced writes survive, as this machine's memory holds them). The same
+// happens when the process that made the machines ends, however it ends: process 1 reads from a
+// pipe that breaks then. Nothing of a machine can be seen in this machine's own namespaces but its
+// processes, its files below the lab's directory, and the cgroups of pods.
 //
 // The process 1 of a machine is the program itself: it must call InitIfAsked first of all. Root is
 // needed.

@@ -26,7 +26,7 @@ const Home = "/home/operator"
 // DataDir is where a machine's disk is mounted.
 const DataDir = "/var/lib/barque"
 
-// setup is what process 1 makes of its namespaces.
+// setup has the parts of process 1's namespaces.
 type setup struct {
 	Name   string `json:"name"`
 	Disk   string `json:"disk"`   // directory, or image of a file system
@@ -81,9 +81,9 @@ func beInit(text string) error {
 	}
 }
 
-// make mounts what a machine has of its own.
+// make mounts the machine's own directories.
 func (s *setup) make() error {
-	// Nothing of this is seen outside, and nothing of others is held here for as long as the
+	// Nothing of this is seen outside, and no mounts of others are held here for as long as the
 	// machine is on.
 	if err := mountspace.Own(s.Binary, s.Home, s.Disk); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (s *setup) make() error {
 	if err := mount("proc", "/proc", "proc", 0, ""); err != nil {
 		return err
 	}
-	// What is about to be covered by mounts may be above these.
+	// The mounts that follow may cover these paths.
 	var opened []*os.File
 	for _, path := range []string{s.Binary, s.Home, s.Disk} {
 		f, err := os.Open(path)
@@ -129,7 +129,7 @@ func (s *setup) make() error {
 	if err != nil {
 		return err
 	}
-	// What is mounted for pods must be seen by containerd and by the pods.
+	// Mounts for pods must be seen by containerd and by the pods.
 	return mount("", "/", "", unix.MS_REC|unix.MS_SHARED, "")
 }
 
@@ -160,5 +160,5 @@ func mount(source, target, kind string, flags uintptr, data string) error {
 	return nil
 }
 
-// namespaces are what a machine has of its own.
+// namespaces are those that a machine has of its own.
 const namespaces = syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC

@@ -99,9 +99,9 @@ func (l *Lab) newSegment(name string, gateway netip.Prefix) (*Segment, error) {
 	return &Segment{lab: l, bridge: link, gateway: gateway}, configure(l.links, link, gateway, netip.Addr{})
 }
 
-// LoseRouter switches the segment's router off: the machines in it reach each other, and nobody
-// else. Packets from elsewhere are dropped without a word, and so are those of machines that still
-// know the router's hardware address.
+// LoseRouter switches the segment's router off: the machines in it reach each other, and no others.
+// Packets from elsewhere are dropped without a word, and so are those of machines that still know
+// the router's hardware address.
 func (s *Segment) LoseRouter() error {
 	nowhere := &netlink.Route{Dst: ipNet(s.gateway.Masked()), Type: unix.RTN_BLACKHOLE}
 	err := s.lab.links.AddrDel(s.bridge, &netlink.Addr{IPNet: ipNet(s.gateway)})
@@ -127,7 +127,7 @@ func (s *Segment) ReturnRouter() error {
 	return nil
 }
 
-// forward says whether the router takes packets of the segment for elsewhere.
+// forward reports whether the router takes packets of the segment for elsewhere.
 func (s *Segment) forward(value string) error {
 	return osthread.Do(func() error {
 		if err := netns.Set(s.lab.net); err != nil {
@@ -137,7 +137,7 @@ func (s *Segment) forward(value string) error {
 	})
 }
 
-// Close switches all machines off and removes what they have left but for their files.
+// Close switches all machines off and removes their leftovers but for their files.
 func (l *Lab) Close() error {
 	l.mu.Lock()
 	all := slices.Clone(l.machines)
@@ -203,8 +203,8 @@ func (l *Lab) unplug(port netlink.Link) error {
 	return nil
 }
 
-// linksIn opens what tells and changes the interfaces of a network. A thread of this process is
-// there meanwhile.
+// linksIn opens a handle that lists and changes the interfaces of a network. A thread of this
+// process is there meanwhile.
 func linksIn(network netns.NsHandle) (links *netlink.Handle, err error) {
 	err = osthread.Do(func() error {
 		links, err = netlink.NewHandleAt(network)

@@ -191,7 +191,7 @@ func (m *Machine) Address() netip.Addr {
 // Path returns where this process finds a file of a machine that is on.
 func (m *Machine) Path(file string) string { return fmt.Sprintf("/proc/%d/root%s", m.pid(), file) }
 
-// Log is where the output of what is served goes.
+// Log is the file with the output of Serve.
 func (m *Machine) Log() string { return filepath.Join(m.dir, "log") }
 
 // enter takes this thread into the machine.

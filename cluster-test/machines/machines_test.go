@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestDisksOfOthers: a disk that somebody else had mounted when a machine was switched on can be
+// TestDisksOfOthers: another program's disk that was mounted when a machine was switched on can be
 // unmounted, and used again, while the machine is on. Its own disk it has.
 func TestDisksOfOthers(t *testing.T) {
 	needs.NoError(t, disk.Possible(), "machines beside other programs that have disks of their own")
@@ -61,7 +61,7 @@ func TestDisksOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	attached = false
-	if err := other.Attach(); err != nil { // it waits until nobody has the disk any more
+	if err := other.Attach(); err != nil { // it waits until the disk has no user any more
 		t.Fatal(err)
 	}
 	attached = true

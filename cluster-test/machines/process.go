@@ -25,7 +25,7 @@ type Process struct {
 	err       error // of waiting; read after done
 }
 
-// Result is what a command did.
+// Result is the outcome of a command.
 type Result struct {
 	Out   string // standard output
 	Err   string // standard error
@@ -39,7 +39,7 @@ func (m *Machine) Start(stdin, script string) (*Process, error) {
 	return p, m.start(p, stdin, &p.out, &p.errs)
 }
 
-// Serve is Start for what runs on; what it says is added to the machine's log.
+// Serve is Start for a process that runs on; its output is added to the machine's log.
 func (m *Machine) Serve(script string) (*Process, error) {
 	log, err := os.OpenFile(m.Log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -98,7 +98,7 @@ func (p *Process) Signal(s syscall.Signal) error {
 	return nil
 }
 
-// Said is what it has written to both outputs until now, if it was not served.
+// Said is the output, on both streams, until now, if it was not served.
 func (p *Process) Said() string { return p.out.String() + p.errs.String() }
 
 // Done is closed when it has ended.

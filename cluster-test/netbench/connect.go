@@ -83,7 +83,8 @@ func (c connection) answered() (netip.Addr, error) {
 
 func (c connection) close() error { return unix.Close(c.fd) }
 
-// answering serves all backends: whoever connects is told the address at which. close ends it.
+// answering serves all backends: a client that connects gets the address at which it did. close
+// ends it.
 func (s *site) answering() (close func(), err error) {
 	var ln net.Listener
 	err = s.backends.Do(func() (err error) {

@@ -44,11 +44,11 @@ type question struct {
 	answers int
 }
 
-// kinds are what is asked for, each as often as the others.
+// kinds are the kinds of questions, each as frequent as the others.
 var kinds = []string{"services", "headless services", "names that do not exist", "names outside, by the search path"}
 
-// searched is what a resolver appends to a name outside of the cluster before it asks for the name
-// itself.
+// searched are the domains that a resolver appends to a name outside of the cluster before it asks
+// for the name itself.
 var searched = []string{namespace + ".svc." + clusterDomain, "svc." + clusterDomain, clusterDomain}
 
 // ask makes up question number n, for an IPv4 address and an IPv6 address in turn, as resolvers do.
@@ -230,7 +230,7 @@ func exchange(conn *dns.Conn, q question) (took time.Duration, err error) {
 	}
 }
 
-// asked is what came of a load.
+// asked is the outcome of a load.
 type asked struct {
 	took   [][]time.Duration // by kind
 	failed int

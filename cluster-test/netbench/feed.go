@@ -27,7 +27,7 @@ import (
 // token is the bearer token of all clients of the API server.
 const token = "netbench"
 
-// feed is the API server that tells all programs of the services. It listens at the loopback of
+// feed is the API server that serves the services to all programs. It listens at the loopback of
 // each site's node, too.
 type feed struct {
 	kubernetes.Interface
@@ -37,7 +37,7 @@ type feed struct {
 	server     *lone.Server
 }
 
-// withFeed starts an API server, for what must not see what was measured before, and ends it.
+// withFeed starts an API server, for a measurement that earlier ones must not affect, and ends it.
 func withFeed(ctx context.Context, measure func(*feed) error) (err error) {
 	work, err := os.MkdirTemp("", "barque-netbench-")
 	if err != nil {

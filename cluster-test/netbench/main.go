@@ -47,7 +47,7 @@ type options struct {
 // mostQuestions is the highest rate that the clients could keep at all.
 const mostQuestions = 1_000_000
 
-// parts are what -only names.
+// parts are the names for -only.
 var parts = []struct {
 	name    string
 	measure func(context.Context, options) error
@@ -160,5 +160,5 @@ func buildCoreDNS(ctx context.Context, path string) error {
 
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
-// toStderr logs what a child of this program has to say; it ends in the child's log.
+// toStderr is the log of a child of this program, on standard error; it ends in the child's log.
 func toStderr() *slog.Logger { return slog.New(slog.NewTextHandler(os.Stderr, nil)) }

@@ -134,7 +134,7 @@ func TestListeners(t *testing.T) {
 	}
 }
 
-// The client reaches every backend by the node, and is told which one; none that is not there.
+// The client reaches every backend by the node, and learns which one; none that is not there.
 func TestSite(t *testing.T) {
 	needs.Root(t, "the network in which proxies and DNS servers are compared")
 	s, err := newSite()
@@ -167,7 +167,7 @@ func TestSite(t *testing.T) {
 	}
 }
 
-// A process that has ended is not waited for, and its last words are told.
+// A process that has ended is not waited for, and its last words are reported.
 func TestProcessEnds(t *testing.T) {
 	needs.Root(t, "programs in network namespaces")
 	s, err := netspace.New()

@@ -17,7 +17,7 @@ const (
 	endpoints   = 5
 	servicePort = 80
 	backendPort = 8080
-	// mostServices is what the network of the backends has room for.
+	// mostServices is the number of services that the network of the backends has room for.
 	mostServices = 12_000
 	// changing is the service whose endpoint changes while the proxies are measured.
 	changing = "changing"

@@ -24,7 +24,7 @@ type process struct {
 	patient time.Duration // how long it may take to end
 }
 
-// start starts a program. What it says is in a file of the directory.
+// start starts a program. Its output is in a file of the directory.
 func start(in netspace.Space, work, name, program string, args ...string) (*process, error) {
 	p := &process{cmd: exec.Command(program, args...), log: filepath.Join(work, name+".log"), ended: make(chan struct{}), patient: 20 * time.Second}
 	log, err := os.Create(p.log)
@@ -43,7 +43,7 @@ func start(in netspace.Space, work, name, program string, args ...string) (*proc
 				return err
 			}
 			started <- nil
-			_ = p.cmd.Wait() // what it has to say is in the log
+			_ = p.cmd.Wait() // its message is in the log
 			return nil
 		})
 		if err != nil {
@@ -79,7 +79,7 @@ func (p *process) await(ctx context.Context, check func() error) error {
 	return err
 }
 
-// use is what it uses, with its children that have ended.
+// use is the use of the process, with its children that have ended.
 func (p *process) use() (sides.Usage, error) {
 	select {
 	case <-p.ended:

@@ -22,7 +22,7 @@ import (
 // errNotAsked is returned when the program is to measure.
 var errNotAsked = errors.New("not asked to serve")
 
-// What a child of this program serves: its first argument. The second one names the kubeconfig.
+// The roles of a child of this program: its first argument. The second one names the kubeconfig.
 const (
 	serveDNS   = "serve-dns"
 	serveProxy = "serve-proxy"

@@ -27,7 +27,7 @@ clusterCIDR: %q
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
 `
 
-// services is what the proxies lead, as it grows.
+// services are the Services that the proxies serve, as their number grows.
 type services struct {
 	*feed
 	addrs []netip.Addr // all but changing's

@@ -61,7 +61,7 @@ func median(runs []figures, i int) float64 {
 	return values[len(values)/2]
 }
 
-// short shows three digits, and all of what is above 1,000.
+// short shows three digits, and all digits of a number above 1,000.
 func short(v float64) string {
 	switch {
 	case v == 0:

@@ -36,7 +36,7 @@ func New() (Space, error) {
 	return s, nil
 }
 
-// Do calls f on a thread in the namespace. What f opens or starts belongs there.
+// Do calls f on a thread in the namespace. Files, sockets and processes of f belong there.
 func (s Space) Do(f func() error) error {
 	return osthread.Do(func() error {
 		if err := netns.Set(s.NsHandle); err != nil {

@@ -72,9 +72,9 @@ const (
 
 var everybody = []string{upstream, barque}
 
-// testCase is what is measured on one dev cluster.
+// testCase is a measurement on one dev cluster.
 type testCase struct {
-	names   []string // of what -only chooses
+	names   []string // names for -only
 	measure func(context.Context, *bench) ([]figure.Figure, error)
 }
 
@@ -140,7 +140,7 @@ func ascending(flag, text string, least int) (all []int, err error) {
 	return all, nil
 }
 
-// wants tells whether a name is chosen.
+// wants reports whether a name is chosen.
 func (o options) wants(name string) bool { return o.only.MatchString(name) }
 
 func run(ctx context.Context, o options) error {
@@ -169,7 +169,7 @@ func run(ctx context.Context, o options) error {
 	return nil
 }
 
-// measure measures a case on its sides in turn. What was measured before an error is returned, too.
+// measure measures a case on its sides in turn. It returns the figures before an error, too.
 func measure(ctx context.Context, o options, c testCase, whose []string) (map[string][]figure.Figure, error) {
 	of := map[string][]figure.Figure{}
 	for i := range o.repeats {

@@ -71,7 +71,7 @@ func (b *bench) createScraped(ctx context.Context, n int) ([]time.Duration, erro
 // scrapePatience is as long as Prometheus waits by default.
 const scrapePatience = 10 * time.Second
 
-// read reads what the node serves, through the API server.
+// read reads an answer of the node, through the API server.
 func (b *bench) read(ctx context.Context, path string) {
 	ctx, cancel := context.WithTimeout(ctx, scrapePatience)
 	defer cancel()

@@ -79,7 +79,7 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestSightings: the first look counts, and a pod that has ended is told.
+// TestSightings: the first look counts, and a pod that has ended is reported.
 func TestSightings(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
 	pod := func(name string, phase corev1.PodPhase) *corev1.Pod {

@@ -111,7 +111,7 @@ func (b *bench) shims() (out []int, err error) {
 	for _, pid := range all {
 		args, err := procstat.Args(pid)
 		if err != nil || len(args) == 0 || filepath.Base(args[0]) != "containerd-shim-runc-v2" {
-			continue // what has ended meanwhile is none
+			continue // a process that has ended meanwhile is none
 		}
 		if in, err := procstat.InNetwork(pid, there); err == nil && in != procstat.Absent {
 			out = append(out, pid)
@@ -147,7 +147,7 @@ func (b *bench) usage() (usage, error) {
 	return u, nil
 }
 
-// since are figures of what was used since before.
+// since are figures of the use since before.
 func (u usage) since(before usage, what, unit string, factor float64) (out []figure.Figure) {
 	for _, part := range parts {
 		if used, ok := u.cpu[part]; ok {
@@ -157,7 +157,7 @@ func (u usage) since(before usage, what, unit string, factor float64) (out []fig
 	return out
 }
 
-// memoryOf is what processes hold, in MiB.
+// memoryOf is the memory of processes, in MiB.
 type memoryOf struct {
 	rss       float64
 	pss       float64 // a share of the pages that others have, too

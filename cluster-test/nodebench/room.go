@@ -36,7 +36,7 @@ const serveRoom = "room"
 
 var errNotAsked = errors.New("this is no child")
 
-// room is what the child is told.
+// room is the child's order.
 type room struct {
 	Dir      string // of its files and logs
 	Copied   []string
@@ -116,7 +116,7 @@ func (r room) serve(in io.Reader, out io.Writer) (err error) {
 		done := make(chan struct{})
 		running, gone = append(running, cmd), append(gone, done)
 		go func() { // ends with the program
-			_ = cmd.Wait() // what it has to say is in its log
+			_ = cmd.Wait() // its message is in its log
 			close(done)
 			ended <- p.Name
 		}()
@@ -157,7 +157,7 @@ func (r room) start(p program) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// await waits until the program listens. over tells that the input has ended meanwhile.
+// await waits until the program listens. over: the input has ended meanwhile.
 func (p program) await(ended, lines <-chan struct{}) (over bool, err error) {
 	if p.Socket == "" {
 		return false, nil
@@ -213,7 +213,7 @@ func (r room) furnish() error {
 type tenant struct {
 	room  room
 	input io.WriteCloser
-	lines chan string // what it says
+	lines chan string // of its output
 	ended chan struct{}
 	pids  map[string]int // by the names of the programs
 }
@@ -260,7 +260,7 @@ func enter(ctx context.Context, namespace string, r room) (*tenant, error) {
 			t.lines <- scanner.Text()
 		}
 		close(t.lines)
-		_ = cmd.Wait() // what it has to say is in its log
+		_ = cmd.Wait() // its message is in its log
 		close(t.ended)
 	}()
 	for _, p := range r.Programs {

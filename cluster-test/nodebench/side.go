@@ -164,7 +164,7 @@ clusterCIDR: 10.42.0.0/16
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
 `
 
-// kernelSettings are what kubelet sets, as files below /proc/sys.
+// kernelSettings are the kubelet's settings, as files below /proc/sys.
 var kernelSettings = map[string]string{
 	"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10", "kernel/panic_on_oops": "1",
 	"kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000",

@@ -28,9 +28,9 @@ const (
 // number has some hundred pods, and three at least.
 func roundsOf(atOnce, most int) int { return min(most, max(3, 100/atOnce)) }
 
-// startPods measures how long pods take from their creation until they are Running, and what a pod
-// costs from its creation until it is gone. A first pod, which finds everything cold, does not
-// count.
+// startPods measures how long pods take from their creation until they are Running, and the cost
+// of a pod from its creation until it is gone. A first pod, which finds everything cold, does
+// not count.
 func startPods(ctx context.Context, b *bench) ([]figure.Figure, error) {
 	if err := pause(ctx, b.settle); err != nil {
 		return nil, err

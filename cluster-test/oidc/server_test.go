@@ -118,7 +118,7 @@ func freePorts(t testing.TB, n int) []string {
 	return ports
 }
 
-// command runs a command, and returns what it printed, on both outputs.
+// command runs a command, and returns its output, standard and errors.
 type command func(args ...string) (string, error)
 
 func (s *cluster) kubectl(kubeconfig string) command { return s.command(kubeconfig, "kubectl") }

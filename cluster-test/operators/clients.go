@@ -20,7 +20,7 @@ func (s *site) client(ctx context.Context, name, stdin string, args ...string) (
 	return s.local(ctx, file, stdin, args...)
 }
 
-// local runs a program on this machine, as a user of the cluster, and returns what it prints.
+// local runs a program on this machine, as a user of the cluster, and returns its output.
 func (s *site) local(ctx context.Context, file, stdin string, args ...string) (string, error) {
 	// Helm and its like keep their discovery of the API below HOME.
 	r := clustertest.Run(ctx, stdin, []string{"KUBECONFIG=" + s.Kubeconfig(), "HOME=" + s.scratch}, append([]string{file}, args...)...)

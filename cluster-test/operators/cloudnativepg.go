@@ -88,7 +88,7 @@ spec:
 	},
 }
 
-// psql runs a statement in all instances of a role, and returns what each prints.
+// psql runs a statement in all instances of a role, and returns the output of each.
 func (s *site) psql(ctx context.Context, role, statement string) (map[string]string, error) {
 	pods, err := s.Client.CoreV1().Pods("databases").List(ctx, metav1.ListOptions{LabelSelector: "cnpg.io/instanceRole=" + role})
 	if err != nil {

@@ -44,7 +44,7 @@ var etcd = program{
 	},
 }
 
-// etcdctl is what kubectl does to run etcdctl in a member's pod.
+// etcdctl are the arguments of kubectl that run etcdctl in a member's pod.
 func etcdctl(member int, args ...string) []string {
 	return append([]string{"exec", "-n", "etcd", fmt.Sprint("etcd-", member), "--", "etcdctl"}, args...)
 }

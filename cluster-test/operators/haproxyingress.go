@@ -16,15 +16,17 @@ import (
 
 const haproxyNamespace = "ingress-controller" // as the authors have it
 
-// haproxyBeside is what their page on the deployment has one make: a default backend, settings, and
-// a Service. Their example of RBAC is older than the controller's use of EndpointSlices.
+// haproxyBeside are the objects that the authors' page on the deployment asks for: a default
+// backend, settings, and a Service. Their example of RBAC is older than the controller's use
+// of EndpointSlices.
 //
 //go:embed manifests/haproxy-ingress.yaml
 var haproxyBeside string
 
-// haproxyIngress is the authors' controller with Debian's HAProxy. Their Dockerfile takes it, and
-// what its scripts call, from another distribution. It runs as root: layers have no capabilities of
-// files, with which theirs binds its ports, and Debian's configuration belongs to root.
+// haproxyIngress is the authors' controller with Debian's HAProxy. Their Dockerfile takes it,
+// and the programs of its scripts, from another distribution. It runs as root: layers have no
+// capabilities of files, with which theirs binds its ports, and Debian's configuration belongs
+// to root.
 var haproxyIngress = program{
 	name: "haproxy-ingress", module: "github.com/jcmoraisjr/haproxy-ingress", version: "v0.16.1",
 	scenario: "a new Ingress leads its host to a Deployment, and other hosts go on to the default backend, through a NodePort",

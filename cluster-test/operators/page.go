@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// The page has what a person wrote, and between these lines what the last full run has found.
+// The page has the text of a person, and between these lines the results of the last full run.
 const (
 	beginMark = "<!-- make operators writes from here -->"
 	endMark   = "<!-- to here -->"
 )
 
-// run says what ran, and when.
+// run describes the program that ran, and when.
 type run struct {
 	Barque string
 	Date   time.Time

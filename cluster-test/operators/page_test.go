@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The page keeps what a person wrote, and gets a line for each program.
+// The page keeps a person's text, and gets a line for each program.
 func TestUpdate(t *testing.T) {
 	page := "# Title\n\n" + beginMark + "\nold\n" + endMark + "\nafter\n"
 	results := []result{

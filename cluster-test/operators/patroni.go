@@ -61,8 +61,8 @@ var patroni = program{
 	},
 }
 
-// patroniPSQL is what kubectl does to run a statement from a pod: on its own server, by the socket
-// in /tmp, or through the Service.
+// patroniPSQL are the arguments of kubectl that run a statement from a pod: on its own server, by
+// the socket in /tmp, or through the Service.
 func patroniPSQL(pod int, host, statement string) []string {
 	return []string{"exec", "-n", "patroni", fmt.Sprint("patroni-", pod), "--", "psql", "-h", host, "-U", "postgres", "-Atqc", statement}
 }

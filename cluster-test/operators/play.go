@@ -20,7 +20,7 @@ import (
 
 const servers = 3
 
-// result is what came of a program.
+// result is the outcome of a program.
 type result struct {
 	program
 	held []round
@@ -168,7 +168,7 @@ func (st *stage) all(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// begin reports whether what is to outlive a round has begun.
+// begin starts the work that outlives a round, and reports whether it has begun.
 func (st *stage) begin(ctx context.Context, i int, r round) bool {
 	s := st.sites[i]
 	if s.program.begin == nil {

@@ -23,16 +23,16 @@ type program struct {
 	namespaces []string
 	// install installs it and waits for nothing.
 	install func(ctx context.Context, s *site) error
-	// begin starts what is to outlive the round, before the leader is killed or the machines
-	// restart; nil when there is nothing.
+	// begin starts work that outlives the round, before the leader is killed or the machines
+	// restart; nil when there is none.
 	begin func(ctx context.Context, s *site, r round) error
 	// fact makes something new of the round and returns nil when the program has done its work.
 	fact func(ctx context.Context, s *site, r round) error
-	// leave removes what would be in the way of other programs; nil when there is nothing.
+	// leave removes objects that would be in the way of other programs; nil when there are none.
 	leave func(ctx context.Context, s *site) error
 }
 
-// order is what the workshop makes for it.
+// order is the workshop's order for it.
 func (p program) order() workshop.Order {
 	return workshop.Order{Name: p.name, Module: p.module, Version: p.version, Images: p.images, NPM: p.npm, Tools: p.tools}
 }

@@ -76,7 +76,7 @@ var rabbitMQ = program{
 	},
 }
 
-// rabbitMQAdmin is what kubectl does to run rabbitmqadmin in a pod.
+// rabbitMQAdmin are the arguments of kubectl that run rabbitmqadmin in a pod.
 func rabbitMQAdmin(pod int, args ...string) []string {
 	return append([]string{"exec", "-n", rabbitMQNamespace, fmt.Sprint("rabbitmq-", pod), "--", "rabbitmqadmin", "-f", "raw_json"}, args...)
 }

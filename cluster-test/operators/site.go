@@ -21,8 +21,8 @@ type site struct {
 	workshop *workshop.Workshop
 	dir      string // of the program's module
 	scratch  string // a directory for files of the scenario
-	noted    string // what begin has seen
-	// ended waits for what begin has started and returns what it has printed.
+	noted    string // a note of begin
+	// ended waits for the work of begin and returns its output.
 	ended func() (string, error)
 }
 
@@ -32,7 +32,7 @@ var start time.Time
 // limit is how long a scenario waits for one thing.
 const limit = 5 * time.Minute
 
-// kubectl runs kubectl and returns what it prints.
+// kubectl runs kubectl and returns its output.
 func (s *site) kubectl(ctx context.Context, args ...string) (string, error) {
 	r := s.KubectlResult(ctx, "", args...)
 	return strings.TrimSpace(r.Out), r.Error

@@ -3,9 +3,9 @@
 //
 // It is a real OCI registry in the test's process. It listens on the loopback of each node's
 // network namespace, so nothing but the node reaches it, and nodes are pointed at it by the mirror
-// configuration that users have: a directory in the layout of containerd's certs.d. It counts what
-// is pulled, so that tests can prove that an image came over the network, and it can be switched
-// off, so that they can prove that nothing needed it.
+// configuration that users have: a directory in the layout of containerd's certs.d. It counts
+// pulls, so that tests can prove that an image came over the network, and it can be switched off,
+// so that they can prove that nothing needed it.
 package registry
 
 import (
@@ -172,7 +172,7 @@ func (r *Registry) Requests() int {
 	return n
 }
 
-// ServeHTTP implements http.Handler. Nobody but New may write.
+// ServeHTTP implements http.Handler. Only New may write.
 func (r *Registry) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	if request.Method != http.MethodGet && request.Method != http.MethodHead {
 		http.Error(w, "this registry is read-only", http.StatusMethodNotAllowed)
@@ -185,7 +185,7 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	r.handler.ServeHTTP(w, request)
 }
 
-// count notes the request and says whether the registry is off.
+// count notes the request and reports whether the registry is off.
 func (r *Registry) count(path string) (off bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

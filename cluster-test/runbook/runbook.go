@@ -3,7 +3,7 @@
 // command that no test performs, too.
 //
 // A command is an indented line of Markdown that begins with `barque ` or with an opening bracket;
-// other indented lines are what commands print. A remark behind it, after two spaces and a #, is
+// other indented lines are the output of commands. A remark behind it, after two spaces and a #, is
 // not part of it.
 package runbook
 
@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// Section is what is below one heading, up to the next one of any level.
+// Section is the text below one heading, up to the next one of any level.
 type Section struct {
 	Title    string
 	Commands []string // in order, each once

@@ -128,7 +128,7 @@ func rollOut(ctx context.Context, b *bench) ([]figure.Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	// revision is what the template has: an informer that is late must not be believed.
+	// revision is the template's: an informer that is late must not be believed.
 	rolledOut := func(revision string) error {
 		return b.untilNone(ctx, "pods of the Deployments are still to be made, to start or to go", func() int {
 			listed := list.List()
@@ -186,8 +186,9 @@ func (b *bench) deployment(name string, replicas int32) *appsv1.Deployment {
 	}
 }
 
-// toRoll is what a Deployment lacks until all its pods are available and made from the template: 0
-// when there is nothing left. It falls while pods are replaced, when no Deployment is done yet.
+// toRoll is the number of changes that a Deployment lacks until all its pods are available and made
+// from the template: 0 when there is nothing left. It falls while pods are replaced, when no
+// Deployment is done yet.
 func toRoll(obj any, revision string) int {
 	d, ok := obj.(*appsv1.Deployment)
 	if !ok {

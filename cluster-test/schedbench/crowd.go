@@ -231,8 +231,8 @@ func (c *clock) write(ctx context.Context, b *bench, name string) {
 	}
 }
 
-// figures are those of the writes that were answered. A watcher that has not had some of their
-// events is told of: the last one may be on its way.
+// figures are those of the writes that were answered. A watcher that lacks some of their events is
+// reported: the last one may be on its way.
 func (c *clock) figures() []figure.Figure {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -47,7 +47,7 @@ type bench struct {
 	podsOf    []cache.Store          // the pods of each node
 	objects   cache.Store            // the nodes
 	queue     workqueue.TypedRateLimitingInterface[podKey]
-	ctx       context.Context // of what runs for the nodes
+	ctx       context.Context // of the nodes' goroutines
 	running   sync.WaitGroup
 	stop      func() // waits until all that runs for the nodes has ended
 
@@ -149,8 +149,8 @@ func (b *bench) each(ctx context.Context, n int, do func(ctx context.Context, i 
 	return context.Cause(ctx)
 }
 
-// send repeats a request as long as its answer does not say what came of it, or that nothing did.
-// So a thing that exists at a second try is the one that was to be made.
+// send repeats a request as long as its outcome is unknown, or the answer says that nothing was
+// done. So an object that exists at a second try is the one that was to be made.
 func (b *bench) send(ctx context.Context, request func() error) error {
 	var final error
 	tried := false
@@ -171,7 +171,8 @@ func (b *bench) send(ctx context.Context, request func() error) error {
 	return errors.Join(err, final)
 }
 
-// isFinal reports whether a server has refused a request for what it is: to repeat it is in vain.
+// isFinal reports whether a server has refused a request for its content: a repetition would be
+// refused, too.
 func isFinal(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -273,7 +274,7 @@ func (b *bench) renew(ctx context.Context) {
 	}
 }
 
-// renewOne renews a Lease, through another server if one is down. As a kubelet does, a node tells
+// renewOne renews a Lease, through another server if one is down. As a kubelet does, a node reports
 // its status again when it was called Unknown.
 func (b *bench) renewOne(ctx context.Context, i int) {
 	name := nodeName(i)
@@ -290,7 +291,7 @@ func (b *bench) renewOne(ctx context.Context, i int) {
 			err = tellStatus(ctx, client, name)
 		}
 		if err == nil || apierrors.IsNotFound(err) || ctx.Err() != nil {
-			return // what is not found is not registered yet
+			return // an object that is not found is not registered yet
 		}
 		b.failed(err)
 	}
@@ -347,7 +348,7 @@ func (b *bench) watchPods(ctx context.Context, i int) error {
 	})
 }
 
-// lean leaves of a pod what a hollow node needs: this process has the pods of all nodes.
+// lean keeps the fields of a pod that a hollow node needs: this process has the pods of all nodes.
 func lean(obj any) (any, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -364,7 +365,7 @@ func lean(obj any) (any, error) {
 	return out, nil
 }
 
-// work does for pods what kubelets do, until the queue is shut down.
+// work plays the kubelet for pods, until the queue is shut down.
 func (b *bench) work() {
 	for {
 		key, shutdown := b.queue.Get()
@@ -465,8 +466,8 @@ func (b *bench) untilReady(ctx context.Context) error {
 	})
 }
 
-// until repeats a check until it succeeds, for five minutes. What went wrong at hollow nodes
-// meanwhile is told with its error.
+// until repeats a check until it succeeds, for five minutes. Its error has the faults at hollow
+// nodes meanwhile.
 func (b *bench) until(ctx context.Context, check func() error) error {
 	err := kubeapiserver.Retry(ctx, nil, check)
 	if last := b.failure.Load(); err != nil && last != nil {
@@ -475,10 +476,10 @@ func (b *bench) until(ctx context.Context, check func() error) error {
 	return err
 }
 
-// coarse is how often is looked for the end of what takes long.
+// coarse is the interval of checks in untilSlow.
 const coarse = 200 * time.Millisecond
 
-// untilSlow is until for what takes many seconds.
+// untilSlow is until for conditions that take many seconds.
 func (b *bench) untilSlow(ctx context.Context, check func() error) error {
 	return b.until(ctx, func() error {
 		err := check()

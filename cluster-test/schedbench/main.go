@@ -4,9 +4,9 @@
 // do.
 //
 // One side runs after the other, each case on fresh servers. Nodes are objects that this process
-// keeps alive, and it does to their pods what kubelets do to the API: see hollow.go. CPU time and
-// memory are those of all processes of a side. Upstream's controllers and scheduler may send as
-// many requests as they like, as Barque's do.
+// keeps alive, and it writes their pods' status as kubelets do: see hollow.go. CPU time and memory
+// are those of all processes of a side. Upstream's controllers and scheduler may send as many
+// requests as they like, as Barque's do.
 package main
 
 import (
@@ -84,7 +84,7 @@ const (
 
 var everybody = []string{upstream, mixed, barque}
 
-// testCase is what can be measured.
+// testCase is a measurement.
 type testCase struct {
 	name    string
 	whose   []string
@@ -160,7 +160,7 @@ func run(ctx context.Context, o options) error {
 	return nil
 }
 
-// measure measures a case on its sides in turn. What was measured before an error is returned, too.
+// measure measures a case on its sides in turn. It returns the figures before an error, too.
 func measure(ctx context.Context, o options, c testCase) (map[string][]figure.Figure, error) {
 	of := map[string][]figure.Figure{}
 	for range o.repeats {
@@ -218,7 +218,7 @@ func start(ctx context.Context, o options, whose, work string) (*sides.Side, err
 	}
 }
 
-// mixedScheduler is what upstream's scheduler is called where Barque's runs, too.
+// mixedScheduler is the name of upstream's scheduler where Barque's runs, too.
 const mixedScheduler = "kube-scheduler"
 
 // scheduler is the one that is measured.

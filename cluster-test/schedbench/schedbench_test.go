@@ -107,7 +107,8 @@ func TestIsReady(t *testing.T) {
 	}
 }
 
-// TestSend: what is unknown or was not done is repeated, what was refused is not.
+// TestSend: a request that was not done, or whose outcome is unknown, is repeated; a refused one
+// is not.
 func TestSend(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	unknown := apierrors.NewTimeoutError("the outcome of the write is unknown", 0)

@@ -10,7 +10,7 @@ import (
 	"github.com/barque/barque/cluster-test/figure"
 )
 
-// usage is what the processes of a side have used so far, and what this one has.
+// usage is the use of a side's processes so far, and that of this one.
 type usage struct {
 	programs map[string]time.Duration // CPU time by the name of the program
 	hollow   time.Duration            // CPU time of this process
@@ -35,8 +35,8 @@ func (b *bench) usage() (usage, error) {
 	return u, nil
 }
 
-// used are the figures of what was used since before: by all processes of the side, by each
-// program if there are several, and by the hollow nodes, which share the machine.
+// used are the figures of the use since before: by all processes of the side, by each program if
+// there are several, and by the hollow nodes, which share the machine.
 func (b *bench) used(before usage) ([]figure.Figure, error) {
 	after, err := b.usage()
 	if err != nil {

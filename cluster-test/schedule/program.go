@@ -15,7 +15,7 @@ import (
 )
 
 // Main runs a program until a signal asks it to end; a second one ends it at once. An error is
-// told, and is exit code 1.
+// printed, and is exit code 1.
 func Main(program string, run func(context.Context) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
@@ -100,7 +100,7 @@ func (p *Plan[F]) Repeat(target string, more ...string) string {
 	return strings.Join(words, " ")
 }
 
-// Announce tells what comes, and what does not.
+// Announce prints the chosen faults, and those that are left out.
 func (p *Plan[F]) Announce(out io.Writer, repeat string) {
 	fmt.Fprintf(out, "seed %d, %d kinds of faults, %d CPUs; repeat with\n  %s\n", p.Seed, len(p.Faults), runtime.NumCPU(), repeat)
 	p.tellLeft(out)

@@ -1,6 +1,6 @@
 // Package schedule draws which faults a program makes, and when it has made enough, from a seed and
 // the flags that all such programs have: the same seed draws the same faults, of the same
-// parameters, in the same order. What a fault is, and what it may do, is the program's.
+// parameters, in the same order. The faults themselves are the program's.
 package schedule
 
 import (
@@ -14,7 +14,7 @@ import (
 // Fault is a kind of faults.
 type Fault interface {
 	Name() string
-	Possible() error // nil where it can be made, else what is missing
+	Possible() error // nil where it can be made, else the reason
 }
 
 // Schedule is which faults come, in rounds in which each comes once, in an order of the seed.
@@ -26,8 +26,8 @@ type Schedule[F Fault] struct {
 	Count    int           // how many there are; 0: Duration decides
 }
 
-// New chooses the faults whose names match; left tells of each that matches and cannot be made
-// here. Seed 0 draws one.
+// New chooses the faults whose names match; left has an error for each that matches and cannot be
+// made here. Seed 0 draws one.
 func New[F Fault](seed uint64, pattern *regexp.Regexp, all []F) (s Schedule[F], left []error) {
 	if s.Seed = seed; seed == 0 {
 		s.Seed = rand.Uint64()
@@ -51,7 +51,7 @@ func (s *Schedule[F]) At(number int) F {
 	return s.Faults[s.Rand(fmt.Sprintf("round %d", number/n)).Perm(n)[number%n]]
 }
 
-// Over says whether the fault with a number is not made any more, so long after the first.
+// Over reports whether the fault with a number is not made any more, so long after the first.
 func (s *Schedule[F]) Over(number int, elapsed time.Duration) bool {
 	switch {
 	case s.Count > 0:
@@ -73,7 +73,7 @@ func (s *Schedule[F]) Rand(name string) *rand.Rand {
 
 // Pause lets time pass, or ctx end.
 func Pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d) // brief: a pause is what the caller wants
+	timer := time.NewTimer(d) // brief: a pause is the caller's wish
 	defer timer.Stop()
 	select {
 	case <-timer.C:

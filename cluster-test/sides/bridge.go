@@ -53,7 +53,8 @@ func newBridge(namespaces int) (b *bridge, err error) {
 	return b, nil
 }
 
-// take makes a bridge whose network nobody has on this machine. Its name tells the others.
+// take makes a bridge whose network has no other user on this machine. The bridge's
+// name marks the network as taken.
 func (b *bridge) take() error {
 	used, err := net.InterfaceAddrs()
 	if err != nil {

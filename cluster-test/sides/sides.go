@@ -40,7 +40,7 @@ type Side struct {
 	Stop       func() error
 }
 
-// Killed is what follows from the death of a server.
+// Killed is the consequence of a server's death.
 type Killed struct {
 	At     time.Time
 	Others []Endpoint
@@ -226,7 +226,7 @@ func uptime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// Usage is what processes have used so far, and what they hold.
+// Usage is the use of processes so far, and their memory.
 type Usage struct {
 	CPU       time.Duration
 	Children  time.Duration // CPU time of the children that have ended; not in CPU
@@ -280,7 +280,7 @@ func (e Endpoint) Programs() (map[string]time.Duration, error) {
 	return out, nil
 }
 
-// Process is what one process uses.
+// Process is the usage of one process.
 func Process(pid int) (Usage, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

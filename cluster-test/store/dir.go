@@ -16,7 +16,7 @@ const (
 	lockName    = "lock"
 )
 
-// groupDir is the directory of a group. A lock in it tells whether its driver lives.
+// groupDir is the directory of a group. A lock in it shows whether its driver lives.
 type groupDir struct {
 	path string
 	lock *os.File
@@ -55,7 +55,7 @@ func lockFile(path string) (*os.File, error) {
 // young is the age up to which a directory may still be without its lock.
 const young = time.Minute
 
-// sweep removes what drivers that were killed have left.
+// sweep removes the directories of drivers that were killed.
 func sweep(parent string) error {
 	left, err := filepath.Glob(filepath.Join(parent, dirPattern+"[0-9]*"))
 	if err != nil {
@@ -67,7 +67,7 @@ func sweep(parent string) error {
 		}
 		lock, err := lockFile(filepath.Join(path, lockName))
 		if err != nil {
-			continue // its driver lives, or it is somebody else's
+			continue // its driver lives, or it belongs to another user
 		}
 		err = os.RemoveAll(path)
 		lock.Close()

@@ -6,8 +6,8 @@ import (
 	"github.com/barque/barque/cluster-test/disk"
 )
 
-// DisksPossible is nil where members can have a disk of their own, and otherwise says what is
-// missing.
+// DisksPossible is nil where members can have a disk of their own, and otherwise an error with
+// the reason.
 func DisksPossible() error {
 	if err := disk.Possible(); err != nil {
 		return err

@@ -2,9 +2,9 @@
 // cluster, and drives them: start, kill, pause, power failure, partition, load.
 //
 // A member is this same program, started once more: the program that uses a Group calls
-// member.ServeIfMember before anything else. See package member for what the driver can ask of one.
+// member.ServeIfMember before anything else. Package member has the driver's calls.
 //
-// What holds:
+// Guarantees:
 //   - members speak to each other over TCP and mTLS, by raftstore.NewMux, and keep their data on
 //     disk;
 //   - nothing outlives the driver, however it ends: members die with it, mounts are in a namespace

@@ -13,8 +13,7 @@ import (
 // driverVariable in the environment, with a directory, makes the test binary the driver of a group.
 const driverVariable = "BARQUE_STORE_DRIVER"
 
-// driveIfAsked starts a group in the directory, tells who its members are, and waits until it is
-// killed.
+// driveIfAsked starts a group in the directory, prints its members, and waits until it is killed.
 func driveIfAsked() {
 	parent := os.Getenv(driverVariable)
 	if parent == "" {

@@ -27,8 +27,8 @@ type Config struct {
 	// DiskMegabytes gives each member an ext4 file system of its own, of that size, for Fill and
 	// CutPower; see DisksPossible. 0: a directory.
 	DiskMegabytes int
-	// Grace is what the answer to an operation may take beyond the time that the operation was
-	// given. Default: 5 s.
+	// Grace is the time that the answer to an operation may take beyond the operation's time-out.
+	// Default: 5 s.
 	Grace   time.Duration
 	Options member.Options
 }
@@ -229,7 +229,7 @@ func (g *Group) AwaitVoters(ctx context.Context, members ...*Member) error {
 // pollEvery is how often the driver looks whether something has come about that nothing announces.
 const pollEvery = 10 * time.Millisecond
 
-// poll waits for a condition. The last error of holds tells why it did not come about.
+// poll waits for a condition. Its error has the last one of holds.
 func poll(ctx context.Context, what string, holds func(ctx context.Context) (bool, error)) error {
 	for {
 		ok, err := holds(ctx)
@@ -295,7 +295,7 @@ func (g *Group) Close() error {
 }
 
 // addresses are the group's: 127.N.0.x for its members, the same port for all, and 127.N.a.x for
-// what member a dials member x by. 127.N.0.1 is held for as long as the group lives.
+// the relay by which member a dials member x. 127.N.0.1 is held for as long as the group lives.
 type addresses struct {
 	network byte
 	port    int

@@ -68,7 +68,7 @@ func (m *Member) Opened() time.Duration {
 	return m.opened
 }
 
-// Running says whether the process runs, if only paused.
+// Running reports whether the process runs, if only paused.
 func (m *Member) Running() bool {
 	p := m.process()
 	return p != nil && p.running()
@@ -80,8 +80,8 @@ func (m *Member) process() *process {
 	return m.proc
 }
 
-// Start starts the process, and opens the store with what is in its directory. When that fails,
-// there is no process.
+// Start starts the process, and opens the store in its directory. When that fails, there is
+// no process.
 func (m *Member) Start(ctx context.Context) error {
 	if m.Running() {
 		return fmt.Errorf("member %s runs", m.Name)
@@ -180,11 +180,11 @@ func (m *Member) Wipe() error { return m.Files(os.RemoveAll) }
 // Fill leaves no byte free on the member's disk, until Free.
 func (m *Member) Fill() error { return m.onDisk((*disk.Disk).Fill) }
 
-// Free takes back what Fill took.
+// Free takes back the space of Fill.
 func (m *Member) Free() error { return m.onDisk((*disk.Disk).Free) }
 
-// CutPower kills the process and makes the disk lose all that was not synced. Start finds what a
-// machine finds after a power failure.
+// CutPower kills the process and makes the disk lose all that was not synced. Start finds the disk
+// as after a power failure.
 func (m *Member) CutPower() error {
 	return errors.Join(m.onDisk((*disk.Disk).CutPower), m.Kill(), m.onDisk((*disk.Disk).Detach), m.onDisk((*disk.Disk).Attach))
 }
@@ -261,7 +261,7 @@ func (m *Member) view(ctx context.Context, args member.ViewArgs) (items []raftst
 	return reply.Items, reply.Revision, reply.Failed.Err(m.Name)
 }
 
-// statusTimeout bounds what nothing but the member's process has a part in.
+// statusTimeout bounds calls that involve no other process than the member's.
 const statusTimeout = 5 * time.Second
 
 // Status is how the member sees itself and the group.
@@ -284,7 +284,7 @@ func (m *Member) Join(ctx context.Context) error {
 	return m.Change(ctx, c)
 }
 
-// Change does what the Change says, as this member.
+// Change makes the change, as this member.
 func (m *Member) Change(ctx context.Context, c member.Change) error {
 	var reply member.FailureReply
 	if err := m.patient(ctx, "Change", &member.ChangeArgs{Change: c, Timeout: remaining(ctx)}, &reply); err != nil {
@@ -300,14 +300,14 @@ func (m *Member) Load(ctx context.Context, l member.Load) (member.LoadResult, er
 	return r, err
 }
 
-// Usage makes the member collect its garbage, and returns what it uses then.
+// Usage makes the member collect its garbage, and returns its usage then.
 func (m *Member) Usage(ctx context.Context) (member.Usage, error) {
 	var u member.Usage
 	err := m.call(ctx, "Usage", &struct{}{}, &u)
 	return u, err
 }
 
-// AtRest returns what the member uses, without a collection.
+// AtRest returns the member's usage, without a collection.
 func (m *Member) AtRest(ctx context.Context) (member.Usage, error) {
 	var u member.Usage
 	err := m.call(ctx, "AtRest", &struct{}{}, &u)

@@ -11,14 +11,14 @@ import (
 
 // keeper runs functions, one after the other, on one thread of its own. The thread is the parent of
 // the members, which are killed when it ends, and has, where it may, a mount namespace of its own,
-// in which they live: what is mounted there is gone when the last of them is.
+// in which they live: its mounts are gone when the last of them is.
 type keeper struct {
 	work chan func()
 	done chan struct{}
 }
 
 // newKeeper starts the thread; stop ends it. In a mount namespace of its own the paths to keep are
-// what they are outside; disks of others are not held there (mountspace).
+// as they are outside; disks of others are not held there (mountspace).
 func newKeeper(mounts bool, keep ...string) (*keeper, error) {
 	k := &keeper{work: make(chan func()), done: make(chan struct{})}
 	started := make(chan error)

@@ -9,12 +9,12 @@ import (
 )
 
 // links are relays between members, one for each ordered pair: member a dials b at an address that
-// only a uses. What flows from a to b, on connections that either of the two has opened, passes the
-// gate of that direction, which can be shut and can be slow.
+// only a uses. Bytes from a to b, on connections that either of the two has opened, pass the gate
+// of that direction, which can be shut and can be slow.
 //
-// A shut gate is a lost route: nothing passes and nothing is said, connections are neither accepted
-// by the other side nor ended; what was sent arrives when the gate opens. A member that is down
-// refuses connections, through a relay too.
+// A shut gate is a lost route: nothing passes, and connections are neither accepted by the other
+// side nor ended; sent bytes arrive when the gate opens. A member that is down refuses connections,
+// through a relay too.
 type links struct {
 	ctx     context.Context // ends with close
 	cancel  context.CancelFunc
@@ -110,7 +110,8 @@ func (l *links) heal() {
 	}
 }
 
-// pass waits until the gate is open and what came at that time is due. It fails when ctx ends.
+// pass waits until the gate is open and bytes that came at that time are due. It fails when
+// ctx ends.
 func (l *links) pass(ctx context.Context, direction [2]int, came time.Time) error {
 	for {
 		l.mu.Lock()
@@ -173,7 +174,7 @@ func (l *links) relay(pair [2]int, near *net.TCPConn, target string) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", target)
 	if err != nil {
-		near.SetLinger(0) // nobody is there: reset
+		near.SetLinger(0) // the member is down: reset
 		return
 	}
 	far := conn.(*net.TCPConn)
@@ -194,10 +195,10 @@ type chunk struct {
 	came time.Time
 }
 
-// queuedChunks bounds what is on its way in one direction of one connection.
+// queuedChunks bounds the chunks on their way in one direction of one connection.
 const queuedChunks = 64
 
-// flow carries one direction of a connection. What ends it with an error ends the connection.
+// flow carries one direction of a connection. An error ends the connection.
 func (l *links) flow(ctx context.Context, cancel context.CancelFunc, direction [2]int, from, to *net.TCPConn) {
 	queue := make(chan chunk, queuedChunks)
 	var reading sync.WaitGroup

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patience is what anything may take on a machine that is busy with other things.
+// patience bounds anything on a machine that is busy with other things.
 const patience = await.Hang
 
 func newTestGroup(t *testing.T, cfg Config) (*Group, context.Context) {
@@ -205,7 +205,7 @@ func TestArmedPoint(t *testing.T) {
 
 // TestKillAtEachPoint kills one of three members at each point that it comes to in its work, in a
 // start with another kind of log, and in that of a new server. The others go on, and it has
-// everything afterwards. What is left has a test in process: see docs/testing.md.
+// everything afterwards. The other points have a test in process: see docs/testing.md.
 func TestKillAtEachPoint(t *testing.T) {
 	logStores := []string{"boltdb", "wal"}
 	if testing.Short() {
@@ -218,7 +218,7 @@ func TestKillAtEachPoint(t *testing.T) {
 			defer cancel()
 			must(t, g.AwaitVoters(ctx, g.Members()...))
 			written := 0
-			// write repeats what an election has kept from being written, or may have.
+			// write repeats a write that an election has prevented, or may have.
 			write := func(times int) {
 				t.Helper()
 				for range times {
@@ -269,7 +269,7 @@ func TestKillAtEachPoint(t *testing.T) {
 				return leader.Change(ctx, member.Change{Kind: member.Transfer, ID: next.ID()})
 			}
 			snapshot := func(m *Member) error {
-				write(10) // there is none of what is in one already
+				write(10) // a snapshot needs new entries
 				return m.Change(ctx, member.Change{Kind: member.Snapshot})
 			}
 			one := func(*Member) error { write(1); return nil }
@@ -285,7 +285,7 @@ func TestKillAtEachPoint(t *testing.T) {
 				{faultpoint.TermAfterSync, 1, elect},
 				{faultpoint.VoteBeforeSync, 1, elect}, // the term of the vote
 				{faultpoint.VoteAfterSync, 1, elect},
-				{faultpoint.VoteBeforeSync, 2, elect}, // for whom it is
+				{faultpoint.VoteBeforeSync, 2, elect}, // of the elected server
 				{faultpoint.VoteAfterSync, 2, elect},
 				{faultpoint.SnapshotBeforeSync, 1, snapshot},
 				{faultpoint.SnapshotBeforeRename, 1, snapshot},
@@ -342,7 +342,7 @@ func TestKillAtEachPoint(t *testing.T) {
 // killedAt gives a member a reason to come to the point at which it is to end, again and again
 // until it has ended.
 func killedAt(ctx context.Context, m *Member, provoke func(*Member) error) (*os.ProcessState, error) {
-	const nudge = 2 * time.Second // what a reason may take to have its effect
+	const nudge = 2 * time.Second // time for a reason to have its effect
 	for end := time.Now().Add(patience); ; {
 		provoked := provoke(m)
 		waiting, cancel := context.WithTimeout(ctx, nudge) // brief: then it is given another one
@@ -432,8 +432,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestPower cuts the power of a group, twice. What it acknowledged is there, what was written to
-// the disk and not synced is not.
+// TestPower cuts the power of a group, twice. Its acknowledged writes are there; bytes that were
+// written to the disk and not synced are not.
 func TestPower(t *testing.T) {
 	g, ctx := newTestGroup(t, Config{Size: 1, DiskMegabytes: 64})
 	m := g.Members()[0]
@@ -450,9 +450,9 @@ func TestPower(t *testing.T) {
 	}
 	must(t, m.CutPower())
 	acknowledged()
-	// Whoever syncs a file syncs the names of all: the member does so every few seconds, and the
-	// kernel by itself some time after a name was written. So the one stands still, and the other
-	// has minutes, which begin with this file.
+	// A sync of any file syncs the names of all: the member syncs every few seconds, and the kernel
+	// by itself some time after a name was written. So the member is stopped, and the kernel waits
+	// minutes, which begin with this file.
 	must(t, m.Pause())
 	must(t, m.onDisk(func(d *disk.Disk) error { return d.CommitEvery(300) }))
 	must(t, m.Files(func(dir string) error {
@@ -468,7 +468,7 @@ func TestPower(t *testing.T) {
 	}))
 	acknowledged()
 	must(t, m.Fill())
-	// What a member holds in reserve may take the first of them.
+	// The member's reserve may take the first of them.
 	refused := false
 	for i := 0; i < 16 && !refused; i++ {
 		_, err := m.Commit(ctx, put(fmt.Sprintf("/big%d", i), string(make([]byte, 1<<20))))
@@ -510,7 +510,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestKeep is what a failed run does.
+// TestKeep: a kept directory outlives its group, as a failed run needs it.
 func TestKeep(t *testing.T) {
 	g, ctx := newTestGroup(t, Config{Size: 1})
 	_, err := g.Members()[0].Commit(ctx, put("/k", "v"))
@@ -550,8 +550,8 @@ func TestKilledDriver(t *testing.T) {
 	}
 }
 
-// TestDisksOfOthers: a disk that somebody else had mounted when the group began can be unmounted,
-// and used again, while the members run.
+// TestDisksOfOthers: a disk of another program that was mounted when the group began can be
+// unmounted, and used again, while the members run.
 func TestDisksOfOthers(t *testing.T) {
 	needs.NoError(t, DisksPossible(), "groups with disks of their own beside other programs that have some")
 	dir := t.TempDir()
@@ -566,6 +566,6 @@ func TestDisksOfOthers(t *testing.T) {
 	newTestGroup(t, Config{Size: 1, DiskMegabytes: 64})
 	must(t, other.Detach())
 	attached = false
-	must(t, other.Attach()) // it waits until nobody has the disk any more
+	must(t, other.Attach()) // it waits until the disk has no user any more
 	attached = true
 }

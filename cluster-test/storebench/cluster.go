@@ -11,16 +11,16 @@ import (
 	"github.com/barque/barque/cluster-test/store/member"
 )
 
-// patience bounds what takes a moment: starting members, waiting until they agree.
+// patience bounds steps that take a moment: starting members, waiting until they agree.
 const patience = 2 * time.Minute
 
 // subject is a store under load: Barque's or etcd.
 type subject interface {
-	// load puts the load on the store, with its clients at the place, and returns what it came to.
+	// load puts the load on the store, with its clients at the place, and returns the outcome.
 	load(ctx context.Context, l load, where place) (outcome, error)
 }
 
-// load is what clients do, each with one request at a time.
+// load is the work of clients, each with one request at a time.
 type load struct {
 	kind    member.LoadKind
 	clients int
@@ -39,7 +39,7 @@ func (l load) String() string {
 	return what
 }
 
-// place is where the clients are, or to whom they speak.
+// place is where the clients are, or the members that they speak to.
 type place string
 
 const (
@@ -48,7 +48,7 @@ const (
 	onAll      place = "all members"
 )
 
-// outcome is what a load came to.
+// outcome is the outcome of a load.
 type outcome struct {
 	Ops, Errors int
 	Error       string // one of them
@@ -157,7 +157,7 @@ func outcomeOf(results []member.LoadResult) outcome {
 	return o
 }
 
-// cpu is what all members have used of the processors.
+// cpu is the CPU time of all members.
 func (g group) cpu(ctx context.Context) (time.Duration, error) {
 	var sum time.Duration
 	for _, m := range g.Members() {

@@ -134,14 +134,14 @@ func (e *etcd) close() error {
 	return os.RemoveAll(e.dir)
 }
 
-// report is what the load program prints.
+// report is the output of the load program.
 type report struct {
 	outcome
 	LongestGap time.Duration
 	Leader     string // URL
 }
 
-// tell runs the load program.
+// tell runs the load program, and returns its report.
 func (e *etcd) tell(ctx context.Context, kind string, endpoints []string, args ...string) (report, error) {
 	args = append([]string{"-kind", kind, "-endpoints", strings.Join(endpoints, ",")}, args...)
 	out, err := exec.CommandContext(ctx, e.b.etcdLoad, args...).Output()
@@ -205,7 +205,7 @@ func (e *etcd) fill(ctx context.Context, keys, bytes int) error {
 	return err
 }
 
-// cpu is what the members have used of the processors.
+// cpu is the CPU time of the members.
 func (e *etcd) cpu() time.Duration {
 	var ticks int64
 	for _, m := range e.members {
@@ -226,7 +226,7 @@ func (e *etcd) cpu() time.Duration {
 // ticksPerSecond is the unit of /proc/PID/stat on Linux.
 const ticksPerSecond = 100
 
-// etcdKills is how often etcd's leader is killed: often enough to know what is usual.
+// etcdKills is how often etcd's leader is killed: often enough to show the usual time.
 const etcdKills = 10
 
 // etcdFailover measures etcd in the same way: a client that writes through the survivors. It gives

@@ -27,7 +27,7 @@ type loss struct {
 	lose  func(*store.Member) error
 	bring func(context.Context, *store.Member) error
 	times int
-	who   string        // what the first row is of
+	who   string        // the subject of the first row
 	lasts time.Duration // for how long clients write, killAfter included
 }
 
@@ -90,7 +90,7 @@ func printTimes(what string, times []time.Duration) {
 	fmt.Printf("| %s | %d | %s | %s | %s | %s |\n", what, n, short(times[0]), short(times[n/2]), short(times[n*99/100]), short(times[n-1]))
 }
 
-// lost is what became of the loss of one leader. noticed and leads count from it.
+// lost is the outcome of the loss of one leader. noticed and leads count from it.
 type lost struct{ gap, noticed, leads time.Duration }
 
 func (g group) loseLeader(ctx context.Context, l loss) (lost, error) {
@@ -135,7 +135,8 @@ func earliest(a, b time.Duration) time.Duration {
 	return a
 }
 
-// What a server of the store logs when it campaigns in place of its leader, and when it leads.
+// The messages that a server of the store logs when it campaigns in place of its leader, and when
+// it leads.
 const (
 	noticedMessage = "this server campaigns"
 	leadsMessage   = "this server leads"
@@ -159,7 +160,7 @@ func logged(m *store.Member, message string, since time.Time) time.Duration {
 	return 0
 }
 
-// caughtUp waits until the member has applied what the others have.
+// caughtUp waits until the member has applied the others' entries.
 func (g group) caughtUp(ctx context.Context, m *store.Member) error {
 	var want uint64
 	for _, other := range g.Members() {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// describe says on what it is measured, and whether anything else runs.
+// describe prints the machine of the measurement, and whether anything else runs.
 func (b *bench) describe() {
 	var name unix.Utsname
 	kernel := "an unknown kernel"

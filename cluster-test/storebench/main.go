@@ -4,7 +4,7 @@
 // tests never do.
 //
 // The clients of Barque's store run inside the members, as the API server does. Those of etcd run
-// in a process of their own and speak gRPC, without TLS. docs/benchmarks.md says what that means
+// in a process of their own and speak gRPC, without TLS. docs/benchmarks.md has the consequences
 // for comparisons.
 package main
 
@@ -111,5 +111,5 @@ func (b *bench) run(ctx context.Context) error {
 	return nil
 }
 
-// progress tells what takes long.
+// progress prints that a long step begins.
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

@@ -9,7 +9,7 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// sizes measures what a state of some size takes: memory, and time to start with it.
+// sizes measures the costs of a state of some size: memory, and time to start with it.
 func (b *bench) sizes(ctx context.Context) error {
 	fmt.Printf("\n### Memory and start of one member\n\n")
 	fmt.Println("Heap and own memory are after a collection, and own memory again after half a minute of rest; own memory is RSS without the pages of\n" +
@@ -28,7 +28,7 @@ func (b *bench) sizes(ctx context.Context) error {
 	return nil
 }
 
-// size prints one row and returns the heap. Its history is short, so that the state is what counts.
+// size prints one row and returns the heap. Its history is short, so that the state counts.
 func (b *bench) size(ctx context.Context, keys, bytes int, empty int64) (int64, error) {
 	var heap int64
 	options := member.Options{Limits: raftstore.Limits{HistoryAge: time.Second}}
@@ -84,7 +84,7 @@ const restFor = 30 * time.Second
 
 func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }
 
-// forgetHistory drops what the fill has left in history, so that the state is what counts.
+// forgetHistory drops the history of the fill, so that the state counts.
 func (b *bench) forgetHistory(ctx context.Context, g group) error {
 	m := g.Members()[0]
 	end, err := m.Commit(ctx, raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/end", Value: []byte("x")}}})

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// series is what the repeats of one load came to.
+// series has the results of the repeats of one load.
 type series struct {
 	ops    []float64 // per second
 	p50    []time.Duration
@@ -45,7 +45,7 @@ func median[T float64 | time.Duration](values []T) T {
 // table is one of loads, with etcd beside Barque where it was measured.
 type table struct {
 	title string
-	unit  string // of what is counted; empty: ops
+	unit  string // of the counts; empty: ops
 	rows  []tableRow
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/barque/barque/cluster-test/store/member"
 )
 
-// putsForWatchers is how many puts a second the watchers are told of.
+// putsForWatchers is the number of puts a second that the watchers get.
 const putsForWatchers = 100
 
 // watches measures how long a put takes to come to each watcher of its prefix, from the time of the

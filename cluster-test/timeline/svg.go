@@ -10,8 +10,8 @@ import (
 )
 
 // The drawing is cut into strips of a minute, one below the other. From the top, a strip has the
-// faults, what all servers together acknowledged, how each server answered, and how long answers
-// took.
+// faults, the acknowledgements of all servers together, the answers of each server, and the latency
+// of the answers.
 const (
 	stripTime   = time.Minute
 	bucketTime  = 200 * time.Millisecond
@@ -29,7 +29,7 @@ const (
 type bucket struct {
 	acked   int
 	servers map[string]*answers
-	took    []time.Duration // of what was acknowledged
+	took    []time.Duration // of the acknowledged writes
 }
 
 // answers are those of one server in a bucket.
@@ -191,7 +191,7 @@ func (d *drawing) faults(from time.Duration, x func(time.Duration) float64, top,
 	}
 }
 
-// writes draws how many were acknowledged; where somebody wanted to write all the time and none
+// writes draws how many were acknowledged; where a client wanted to write all the time and none
 // was, it says so in red.
 func (d *drawing) writes(buckets []placed, x func(time.Duration) float64, top float64) {
 	base := top + writeHeight
@@ -216,7 +216,7 @@ func (d *drawing) writes(buckets []placed, x func(time.Duration) float64, top fl
 	d.printf(`<line class="usual" x1="%s" x2="%s" y1="%[3]s" y2="%[3]s"/>`+"\n", px(labelWidth), px(labelWidth+stripWidth), px(base-writeHeight*0.85))
 }
 
-// wanted says whether somebody wanted to write all the time from one moment to another.
+// wanted reports whether a client wanted to write all the time from one moment to another.
 func (r *Run) wanted(from, to time.Duration) bool {
 	return slices.ContainsFunc(r.Writing, func(s Stretch) bool { return s.From <= from && to <= s.To })
 }

@@ -17,8 +17,8 @@ func (r *Run) Table(w io.Writer) error {
 	return t.Flush()
 }
 
-// short is a duration as far as anybody cares: milliseconds, from ten seconds on tenths of a
-// second.
+// short is a duration with the digits that matter: milliseconds, from ten seconds on tenths of
+// a second.
 func short(d time.Duration) string {
 	if d >= 10*time.Second {
 		return d.Round(100 * time.Millisecond).String()
@@ -26,7 +26,7 @@ func short(d time.Duration) string {
 	return d.Round(time.Millisecond).String()
 }
 
-// gap is a write gap; a dash where nobody wrote.
+// gap is a write gap; a dash where no client wrote.
 func gap(d time.Duration, unheard bool) string {
 	if unheard {
 		return "-"

@@ -1,14 +1,14 @@
-// Package timeline shows what faults did to those who wrote meanwhile: a table of the longest time
-// without an acknowledged write for each kind of fault, and a page with the faults drawn against
-// the writes.
+// Package timeline shows the effects of faults on clients that wrote meanwhile: a table of the
+// longest time without an acknowledged write for each kind of fault, and a page with the faults
+// drawn against the writes.
 //
-// It owns no clock and runs nothing: whoever makes the faults hands over spans, and whoever writes
-// hands over samples, all in time since the run began. The page is one file that needs nothing
-// else, so that it can be sent to somebody.
+// It owns no clock and runs nothing: the maker of the faults hands over spans, and the clients hand
+// over samples, all in time since the run began. The page is one file that needs nothing else, so
+// that it can be sent around.
 //
-// A gap is what a client feels: the time from one acknowledgement to the next one of any client,
-// through whatever server. It belongs to all faults that were on, or not yet overcome, in a part of
-// it.
+// A gap is the pause that a client feels: the time from one acknowledgement to the next one of any
+// client, through whatever server. It belongs to all faults that were on, or not yet overcome, in a
+// part of it.
 package timeline
 
 import (
@@ -19,13 +19,13 @@ import (
 
 // Span is one fault.
 type Span struct {
-	Kind    string        // what the table puts together
+	Kind    string        // the rows of the table
 	Targets []string      // the servers that it met; none: the network, or all
-	Note    string        // what came of it
+	Note    string        // the outcome
 	Begin   time.Duration // it is on from here
 	End     time.Duration // to here
 	Settled time.Duration // all was well again; not before End
-	Unheard bool          // nobody wrote meanwhile: it has no gap
+	Unheard bool          // no client wrote meanwhile: it has no gap
 }
 
 // Sample is one write of one client.
@@ -43,11 +43,11 @@ type Sample struct {
 type Run struct {
 	Title   string
 	Repeat  string        // the command that repeats it
-	Verdict []string      // what was found wrong; none: nothing
-	Facts   []string      // lines about what was done and checked
+	Verdict []string      // the faults that were found; none: nothing
+	Facts   []string      // lines about the work and the checks
 	Servers []string      // in the order in which they are drawn; those of samples that are not here come after them
-	Length  time.Duration // until what is drawn ends
-	Writing []Stretch     // when somebody wanted to write, in order; other time is never red, and is not in Longest
+	Length  time.Duration // until the drawing ends
+	Writing []Stretch     // when a client wanted to write, in order; other time is never red, and is not in Longest
 	Spans   []Span
 	Samples []Sample
 }
@@ -68,7 +68,7 @@ func (r *Run) acks() []time.Duration {
 }
 
 // Gaps returns for each span the longest time without an acknowledged write that has a part in it,
-// up to when all was well again; 0 where nobody wrote.
+// up to when all was well again; 0 where no client wrote.
 func (r *Run) Gaps() []time.Duration {
 	acks := r.acks()
 	gaps := make([]time.Duration, len(r.Spans))
@@ -80,7 +80,7 @@ func (r *Run) Gaps() []time.Duration {
 	return gaps
 }
 
-// Longest returns the longest time without an acknowledged write while somebody wanted to write.
+// Longest returns the longest time without an acknowledged write while a client wanted to write.
 func (r *Run) Longest() (gap time.Duration) {
 	acks := r.acks()
 	for _, s := range r.Writing {
@@ -113,7 +113,7 @@ func longest(acks []time.Duration, from, to time.Duration) (gap time.Duration) {
 		gap = max(gap, at-before)
 		before = at
 	}
-	// It may go on beyond what is known.
+	// It may go on beyond the known samples.
 	if before < to {
 		gap = max(gap, to-before)
 	}
@@ -126,7 +126,7 @@ type Line struct {
 	Times                     int
 	GapMedian, GapWorst       time.Duration // without an acknowledged write
 	SettledMedian, SettledMax time.Duration // from the fault's end until all was well
-	Unheard                   bool          // nobody wrote meanwhile
+	Unheard                   bool          // no client wrote meanwhile
 }
 
 // Lines returns the kinds of faults in the order in which they came first.

@@ -38,7 +38,7 @@ func TestGaps(t *testing.T) {
 		{"no write at all", nil, 100 * ms, 300 * ms, 300 * ms},
 	} {
 		r := &Run{Samples: acked(c.acks...), Spans: []Span{{Kind: "k", Begin: c.begin, End: c.begin, Settled: c.well}}}
-		// Neither order nor what failed changes anything.
+		// Neither the order nor failed samples change anything.
 		slices.Reverse(r.Samples)
 		r.Samples = append(r.Samples, Sample{Server: "s1", Begin: c.begin, End: c.begin + ms})
 		if got := r.Gaps()[0]; got != c.want {
@@ -155,7 +155,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestWriting: time is red, and counts, only while somebody wanted to write.
+// TestWriting: time is red, and counts, only while a client wanted to write.
 func TestWriting(t *testing.T) {
 	r := &Run{Length: 5 * time.Second, Samples: acked(100*ms, 300*ms, 1100*ms, 3900*ms, 4150*ms),
 		Writing: []Stretch{{0, 1300 * ms}, {3100 * ms, 4500 * ms}}}

@@ -1,7 +1,7 @@
-// Package admissions keeps what the cluster knows of its members' admission, in the store and
+// Package admissions keeps the records of the admission of the cluster's members, in the store and
 // outside of the Kubernetes API: which machine joined when and by which token, and which key each
 // server has now. A certificate of the cluster's CA proves a name. The recorded key proves that the
-// holder is the member of that name, and not somebody with a stolen CA.
+// holder is the member of that name, and not a thief of the CA.
 package admissions
 
 import (
@@ -245,9 +245,9 @@ func (b *Book) Current(ctx context.Context, cert *x509.Certificate) error {
 }
 
 // Forwarded returns the reason why another server may not make a change of the records, or nil:
-// each writes down its own key alone. Who wrote the key of another would get the keys that all
-// servers share. folder is the place of the records in the store, and keys are those that are
-// changed there.
+// each writes down its own key alone. A server that wrote the key of another would get the keys
+// that all servers share. folder is the place of the records in the store, and keys are those that
+// are changed there.
 func Forwarded(from, folder string, keys iter.Seq[string]) error {
 	for key := range keys {
 		if name, ok := strings.CutPrefix(key, folder+serverAt); ok && name != from {

@@ -109,8 +109,8 @@ func peer(t *testing.T, ca *pki.Authority, name string) *x509.Certificate {
 	return i.Certificate().Leaf
 }
 
-// TestAForgedCertificateIsNotCurrent: whoever has the CA's key signs a certificate for any name. It
-// has another key than the server.
+// TestAForgedCertificateIsNotCurrent: a thief of the CA's key can sign a certificate for any name.
+// It has another key than the server.
 func TestAForgedCertificateIsNotCurrent(t *testing.T) {
 	ca, err := pki.NewAuthority("c1", time.Now())
 	if err != nil {

@@ -107,8 +107,8 @@ func (o *Overlap) Announce(ctx context.Context, own *x509.Certificate) error {
 	return nil
 }
 
-// load reads all records, or leaves what was read before as it is: without the agents' keys a
-// forged certificate would count as that of an agent that was not seen yet. The caller holds mu.
+// load reads all records, or leaves those of the last reading as they are: without the agents' keys
+// a forged certificate would count as that of an agent that was not seen yet. The caller holds mu.
 func (o *Overlap) load(ctx context.Context) error {
 	records, err := o.Book.Records.Known(ctx, serverAt)
 	if err != nil {

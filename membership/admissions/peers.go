@@ -102,7 +102,7 @@ func LoadPeers(dataDir string, trust *pki.Trust, logger *slog.Logger) (*Peers, e
 }
 
 // Check returns the reason why a genuine certificate of a server does not count for now, or nil.
-// others are what its holder has sent along.
+// others are its holder's further certificates.
 func (p *Peers) Check(cert *x509.Certificate, others []*x509.Certificate) error {
 	b := p.Trust.Bundle()
 	if !b.ExchangesCA() || p.Trust.Vouched(pki.Peers, cert, others, p.Now()) {
@@ -215,7 +215,7 @@ func (p *Peers) warn(b pki.Bundle, missing []string) {
 }
 
 const (
-	// beginAgain is the pause between two looks for what is missing.
+	// beginAgain is the pause between two looks for missing keys.
 	beginAgain = 5 * time.Second
 	// warnAgain is the pause between two warnings that nothing is judged.
 	warnAgain = 10 * time.Minute

@@ -21,7 +21,7 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// port is the port for other servers of a server, with what it knows of these.
+// port is a server's port for other servers, with its knowledge of these.
 type port struct {
 	*Peers
 	t        *testing.T
@@ -32,7 +32,7 @@ type port struct {
 	all      bool
 	fails    error
 	said     log
-	mu       sync.Mutex // of what a test changes while Retry or Watch runs
+	mu       sync.Mutex // of the fields that a test changes while Retry or Watch runs
 }
 
 // log is a log that is read while it is written.
@@ -53,7 +53,7 @@ func (l *log) String() string {
 	return l.text.String()
 }
 
-// change changes what Retry and Watch see, and look reads it.
+// change changes the state of Retry and Watch, and look reads it.
 func (p *port) change(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,7 +84,7 @@ func newPort(t *testing.T) *port {
 	return p
 }
 
-// restart loads what is on disk.
+// restart loads the file on disk.
 func (p *port) restart() {
 	p.t.Helper()
 	peers, err := LoadPeers(p.dir, p.trust, slog.New(slog.DiscardHandler))
@@ -137,7 +137,7 @@ func (p *port) adopt(b pki.Bundle) {
 	}
 }
 
-// shows is a certificate of a server, and what the next CA adds to it.
+// shows is a certificate of a server, and the one that the next CA adds to it.
 func (p *port) shows(name string, key crypto.Signer, vouched bool) (leaf *x509.Certificate, others []*x509.Certificate) {
 	p.t.Helper()
 	r := pki.Request{CommonName: name, Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server, Holder: name + ".x"}
@@ -215,7 +215,7 @@ func TestPeersInAnExchange(t *testing.T) {
 	any, _ := p.key(t)
 	p.check("one that takes part, with a new key", "s2", any, true, true)
 	p.check("one that joined meanwhile", "s4", any, true, true)
-	// No quorum, and nothing of the store: what is on disk suffices.
+	// No quorum, and nothing of the store: the file on disk suffices.
 	p.all, p.recorded = false, nil
 	p.restart()
 	look("after a restart")
@@ -231,7 +231,7 @@ func TestPeersInAnExchange(t *testing.T) {
 	issuing, is := p.trust, p.Peers
 	p.adopt(b)
 	p.check("by the new CA", "s4", any, false, true)
-	p.trust = old // who makes these certificates is a step behind
+	p.trust = old // the issuer of these certificates is a step behind
 	p.check("that is a step behind", "s2", any, true, true)
 	p.check("forged, when the new CA issues", "s2", thief, false, false)
 	p.check("with its recorded key, when the new CA issues", "s2", s2, false, true)
@@ -355,7 +355,7 @@ func TestAnExchangeThatIsGivenUpMeanwhile(t *testing.T) {
 		p.change(func() { led = false })
 		time.Sleep(2 * leaderless)
 		p.check("without a leader again", "s2", s2new, false, true)
-		// The store tells s3 that another exchange has begun.
+		// The store shows s3 that another exchange has begun.
 		settled.Generation = begun.Generation + 1
 		if err := p.trust.Set(settled, p.keys...); err != nil {
 			t.Fatal(err)
@@ -434,7 +434,7 @@ func TestAThiefThatRecordsAKey(t *testing.T) {
 }
 
 // TestTheFileOfPeers: without it, or with a damaged one, a server is judged by nothing, so that the
-// others reach this one. What cannot be written down begins no exchange here.
+// others reach this one. Keys that cannot be written down begin no exchange here.
 func TestTheFileOfPeers(t *testing.T) {
 	p := newPort(t)
 	any, _ := p.key(t)

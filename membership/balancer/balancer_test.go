@@ -16,7 +16,7 @@ import (
 	"github.com/barque/barque/membership/balancer"
 )
 
-// patience is for what takes milliseconds on a machine that is not busy.
+// patience bounds steps that take milliseconds on a machine that is not busy.
 const patience = time.Minute
 
 // server answers each line with its name, and can be made ill while its port stays open, as a
@@ -150,7 +150,7 @@ func TestMovesToALivingServerAndCutsTheOldConnection(t *testing.T) {
 }
 
 func TestSkipsAServerThatDoesNotListen(t *testing.T) {
-	gone := &server{addr: netip.MustParseAddrPort("127.0.0.1:1")} // the port of one that was closed would be anybody's
+	gone := &server{addr: netip.MustParseAddrPort("127.0.0.1:1")} // the port of one that was closed could be taken by another process
 	eventually(t, start(t, gone, newServer(t, "two")), "two\n")
 }
 
@@ -165,7 +165,7 @@ func TestHalfCloseIsPassedOn(t *testing.T) {
 	}
 }
 
-// One that is told its own address for a server's does not forward to itself.
+// One that gets its own address for a server's does not forward to itself.
 func TestItIsNoServerOfItsOwn(t *testing.T) {
 	s := newServer(t, "s1")
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -11,7 +11,7 @@ import (
 	"github.com/barque/barque/internal/connlimit"
 )
 
-// TestForwardRefuses what it cannot begin with, and says what to do.
+// TestForwardRefuses wrong arguments, and names the remedy.
 func TestForwardRefuses(t *testing.T) {
 	server := httptest.NewTLSServer(nil)
 	defer server.Close()

@@ -40,7 +40,7 @@ func (m metered) Read(p []byte) (int, error) {
 
 // lingers is how long a client may go on after its server has ended the connection. A server closes
 // that of a silent stranger. Such a client need not close it as well, and would hold it here for
-// ever. The time is for what a client has yet to read: a close would discard that.
+// ever. The time is for the bytes that a client has yet to read: a close would discard them.
 const lingers = 30 * time.Second
 
 // pipe copies both ways and returns when both are done. The end of one direction becomes a

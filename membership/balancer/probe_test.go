@@ -44,7 +44,7 @@ func TestReadyProbe(t *testing.T) {
 			t.Errorf("asked for %s", r.URL.Path)
 		}
 		w.WriteHeader(int(status.Load()))
-		_, _ = w.Write(make([]byte, 3000)) // a page that tells why
+		_, _ = w.Write(make([]byte, 3000)) // a page with the reason
 	})
 	probe := patientProbe(roots)
 	for i := range 20 {

@@ -16,7 +16,7 @@ const lateness = 100 * time.Millisecond
 // errNoAnswer is why a probe is given up.
 var errNoAnswer = errors.New("no answer")
 
-// isAnswer tells whether a probe that returned err was answered.
+// isAnswer reports whether a probe that returned err was answered.
 func isAnswer(err error) bool { return err == nil || errors.Is(err, ErrNotReady) }
 
 // ask probes a server once: over the connection that lane names, and over a second one if that

@@ -66,7 +66,8 @@ func opened(clients []*client) (n int) {
 }
 
 // TestAFloodOfSilentClients: they hold a bounded number of connections, here and so at the servers,
-// and never those of clients that are connected for a while. Whom a server closes takes no place.
+// and never those of clients that are connected for a while. A connection that a server closes
+// takes no place.
 func TestAFloodOfSilentClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &gate{make(chan net.Conn), make(chan struct{})}

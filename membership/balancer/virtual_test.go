@@ -55,7 +55,7 @@ func (w *world) set(server netip.AddrPort, c condition) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.state[server] = c
-	if c == killed { // the kernel closes what the process had open
+	if c == killed { // the kernel closes the connections of the process
 		for _, conn := range w.open[server] {
 			conn.Close()
 		}
@@ -285,7 +285,7 @@ func TestHowSoonConnectionsMove(t *testing.T) {
 	} {
 		step := 20 * time.Millisecond
 		if c.within > time.Minute {
-			step *= 7 // the patience is longer, and the moment tells less
+			step *= 7 // the patience is longer, and the moment shows less
 		}
 		for phase := time.Duration(0); phase < 300*time.Millisecond; phase += step {
 			t.Run(fmt.Sprint(what, " ", phase), func(t *testing.T) {
@@ -340,7 +340,7 @@ func TestHowSoonConnectionsMoveToDistantServers(t *testing.T) {
 	}
 }
 
-// A server that a busy machine does not let run keeps what runs through it, while new connections
+// A server that a busy machine does not let run keeps its connections, while new connections
 // go elsewhere.
 func TestAShortSilenceCutsNothing(t *testing.T) {
 	for what, c := range map[string]condition{"stopped": stopped, "cut off": partitioned} {
@@ -563,8 +563,8 @@ func TestConnectionsStayInABlip(t *testing.T) {
 	}
 }
 
-// One that stood still itself, and sees the time of an answer gone by, reads first what came
-// meanwhile.
+// One that stood still itself, and sees the time of an answer gone by, first reads the answers that
+// came meanwhile.
 func TestItsOwnStandstillIsNoSilence(t *testing.T) {
 	for i := range 100 { // of two things that are there, either is taken first
 		late := 3 * time.Second

@@ -40,8 +40,8 @@ func (b *Balancer) watch(ctx context.Context, be *backend) {
 	}
 }
 
-// reach finds out whether the machine of a silent server in use accepts connections for it. Nobody
-// needs to know while the other machines have not lost the server. The caller holds the mutex.
+// reach finds out whether the machine of a silent server in use accepts connections for it. It is
+// not needed while the other machines have not lost the server. The caller holds the mutex.
 func (b *Balancer) reach(ctx context.Context, probes *sync.WaitGroup, be *backend) {
 	if be.grade > silent || len(be.links) == 0 || !b.config.Lost(be.addr) {
 		be.dialed, be.reached, be.refused = time.Time{}, time.Time{}, false
@@ -123,7 +123,7 @@ func (b *Balancer) learn(be *backend, err error) bool {
 				other.outdone = now
 				select {
 				case other.anew <- struct{}{}:
-				default: // it is told already
+				default: // its signal is pending already
 				}
 			}
 		}

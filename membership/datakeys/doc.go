@@ -15,20 +15,20 @@
 //	   └──────────────────────────────────────────────────────────────────────────────────── clean
 //	     no value is under an old key: it is dropped     each server drops what its disk had before
 //
-// It is a rollover (package rollover). What holds, beside what does for every rollover:
+// It is a rollover (package rollover). Beside the guarantees of every rollover, these hold:
 //
 //   - a key is in the store, and on the disks of a quorum, before any value is under it;
 //   - a write of an encrypted resource counts only while the state of the keys is the one by which
 //     its value was made. So nothing is written under an old key once the new one encrypts;
 //   - a key is dropped only after the leader has seen, twice, that no value is under it;
-//   - a state is never replaced by one that lacks its keys, also if nobody can open them now;
+//   - a state is never replaced by one that lacks its keys, also if no server can open them now;
 //   - a server that cannot open a key of the state is not ready, and does not lead;
 //   - a file of providers writes only while the state lists it and the keys of its providers. The
 //     leader lists what all servers have, at rest or while it rewrites, which begins anew then;
 //   - keys in a KMS are listed only after all servers have decrypted the same value under them: two
 //     KMS may name different keys alike;
 //   - there is a data key that encrypts while a file is listed, so that servers without the file
-//     write what all read. What a file names stays among the resources that are encrypted.
+//     write what all read. The resources of a file stay encrypted.
 //
 // It does not know objects: Objects does.
 package datakeys

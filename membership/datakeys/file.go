@@ -66,7 +66,7 @@ func (k *kind) encryptedByFile(d document, resource string) bool {
 		return false
 	}
 	is := k.File.Status()
-	return is == nil || is.Hash != d.File || is.encrypts(resource) // another file says nothing of it
+	return is == nil || is.Hash != d.File || is.encrypts(resource) // another file gives no answer
 }
 
 // settled returns why the leader must not rewrite objects now, or nil. Without a file in use that
@@ -151,8 +151,8 @@ func (m *Manager) list(ctx context.Context, d document, term uint64) (listed boo
 	return true, nil
 }
 
-// listing returns the document with a file. What the file encrypts is encrypted from then on, also
-// without it. What it leaves alone stays as it is.
+// listing returns the document with a file. The resources that the file encrypts are encrypted from
+// then on, also without it. Those that it leaves alone stay as they are.
 func (d document) listing(is Agreement) document {
 	if is.File != d.File {
 		resources := d.scope()

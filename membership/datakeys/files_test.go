@@ -308,7 +308,7 @@ func TestFileFromBeginToEnd(t *testing.T) {
 		w.rewrite(s1)
 		w.only("without the file", own)
 		w.readAll()
-		// What the file had named stays encrypted until somebody says otherwise.
+		// The resources that the file had named stay encrypted until an operator changes that.
 		if is := w.status(s1); !slices.Contains(is.Resources, "configmaps") {
 			t.Errorf("%v", is.Resources)
 		}
@@ -410,8 +410,8 @@ func TestServerThatWasAwayForARotation(t *testing.T) {
 }
 
 // TestNewerFileEndsTheUse: a server whose file is another one than the one in use does not write by
-// it, from the very first write, whatever gossip knows. Nor does one without the file, and what the
-// file alone names is encrypted there, too.
+// it, from the very first write, whatever gossip knows. Nor does one without the file, and the
+// resources that the file alone names are encrypted there, too.
 func TestNewerFileEndsTheUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := begunWorld(t)
@@ -702,8 +702,8 @@ func TestUnknownResources(t *testing.T) {
 }
 
 // TestFilesAtRandom: files come, change and go, keys change, servers are off for any time, leaders
-// are killed at any moment, and slow writers write. Files have wildcards and exceptions. Whoever
-// has the file in use reads all, nothing is lost, and nothing that was encrypted is ever in clear.
+// are killed at any moment, and slow writers write. Files have wildcards and exceptions. A server
+// with the file in use reads all, nothing is lost, and nothing that was encrypted is ever in clear.
 func TestFilesAtRandom(t *testing.T) {
 	for seed := range uint64(*seeds) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 )
 
 // FuzzState: no value in the place of the state of the keys crashes a server. One that is taken is
-// of a format that this version knows, and nothing of it is lost when it is written again.
+// of a format that this version knows, and is written again without a loss.
 func FuzzState(f *testing.F) {
 	for _, seed := range []string{
 		"", "null", "{}", `{"format":1,"generation":1}`, `{"format":1,"generation":2,"resources":["secrets"],"writes":"k1","keys":[{"id":"k1","made":"2026-01-01T00:00:00Z","sealed":"AAAA","ca":"x"}]}`,

@@ -210,8 +210,8 @@ func (k *Keys) look(ctx context.Context, newest bool) (d document, revision, at 
 	return d, revision, at, nil
 }
 
-// parse reads a document. One of a newer Barque is an error: this server does not know what its
-// writers have to do.
+// parse reads a document. One of a newer Barque is an error: this server does not know the duties
+// of its writers.
 func parse(value []byte) (d document, err error) {
 	var is rollover.Envelope
 	if err := json.Unmarshal(value, &is); err != nil {
@@ -232,8 +232,8 @@ func parse(value []byte) (d document, err error) {
 // ErrUnlisted is returned for a key that the newest state does not list.
 var ErrUnlisted = errors.New("the state of the keys in the store does not list it, so nobody has it")
 
-// Key returns the key with the ID. The error tells why this server does not have it, and is
-// ErrUnlisted if the newest state does not have it either.
+// Key returns the key with the ID. The error has the reason why this server lacks it, and is
+// ErrUnlisted if the newest state lacks it, too.
 func (k *Keys) Key(ctx context.Context, id string) ([]byte, error) {
 	if key := k.known(id); key != nil {
 		return key, nil
@@ -343,7 +343,7 @@ func (k *Keys) put(next own) (took bool, err error) {
 	return true, nil
 }
 
-// equal tells whether two lists of resources have the same ones.
+// equal reports whether two lists of resources have the same ones.
 func equal(a, b []string) bool {
 	a, b = slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b))
 	return slices.Equal(a, b)

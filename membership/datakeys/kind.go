@@ -26,13 +26,13 @@ type kind struct {
 	pause     time.Duration // before the next attempt to clean the disk; 0: the last one has succeeded
 }
 
-// work is what the leader has done for a generation. A new leader does it anew: it finds less.
+// work is the leader's work for a generation. A new leader does it anew: it finds less.
 type work struct {
 	generation uint64
 	done       bool   // the step's part of the leader
 	floor      uint64 // of Rewrite: the revision up to which history was dropped
 	dirty      int    // of Clean: values under other keys
-	state      string // what is left, for people
+	state      string // the remaining work, for people
 }
 
 func (k *kind) worked(generation uint64) work {

@@ -150,7 +150,8 @@ const (
 // Order is a change with its parameters. Resources are named as schema.GroupResource names them.
 type Order struct {
 	Change Change
-	// Add is what Enable encrypts besides the resources that are; Drop is what it decrypts.
+	// Add are the resources that Enable encrypts besides the encrypted ones; Drop are those that
+	// it decrypts.
 	Add, Drop []string
 	DryRun    bool // only check
 }

@@ -85,7 +85,7 @@ func TestFence(t *testing.T) {
 }
 
 // TestDamagedState: a state of the keys that cannot be read, or is of a newer Barque, is an error
-// of whoever needs it. Nothing replaces it, and nothing is written while it is there.
+// for each caller that needs it. Nothing replaces it, and nothing is written while it is there.
 func TestDamagedState(t *testing.T) {
 	for what, damage := range map[string]func(good []byte) []byte{
 		"cut":     func(good []byte) []byte { return good[:len(good)-9] },
@@ -149,7 +149,7 @@ func TestDamagedState(t *testing.T) {
 				}
 				s.wantFenced("damaged", true)
 				view := w.backup()
-				for key, want := range view.model { // what was written before is read
+				for key, want := range view.model { // earlier writes are read
 					for _, item := range view.items {
 						if item.Key != key {
 							continue

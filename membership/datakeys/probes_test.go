@@ -18,7 +18,7 @@ type plugins struct {
 	keys *datakeys.Keys
 
 	mu       sync.Mutex
-	own      string          // what this server's plugin makes
+	own      string          // the label of this server's plugin
 	decrypts map[string]bool // probes that this server decrypts
 	refuse   error           // why the others do not agree
 }

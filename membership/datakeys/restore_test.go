@@ -137,9 +137,9 @@ func TestRestoredBackups(t *testing.T) {
 	})
 }
 
-// TestBackupOfAFormerCA: a backup whose keys nobody can open any more is refused. Should its state
-// come into the store all the same, the servers are not ready, say why, and keep what they cannot
-// read, also the keys.
+// TestBackupOfAFormerCA: a backup whose keys no server can open any more is refused. Should its
+// state come into the store all the same, the servers are not ready, say why, and keep the
+// unreadable values, also the keys.
 func TestBackupOfAFormerCA(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1, "s1", "s2")
@@ -277,8 +277,8 @@ func TestRefusedChanges(t *testing.T) {
 	})
 }
 
-// TestMoreResources: what is in clear is encrypted when its resource is named, and all that was
-// encrypted stays so. Only a resource that is named for it is decrypted.
+// TestMoreResources: objects in clear are encrypted when their resource is named, and all encrypted
+// objects stay so. Only a resource that is named for it is decrypted.
 func TestMoreResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1, "s1", "s2")

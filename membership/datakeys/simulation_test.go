@@ -140,7 +140,7 @@ func (w *world) leader() (string, bool) {
 	return w.leads, w.leads != ""
 }
 
-// gossip wakes those who look at the members.
+// gossip wakes the callers that wait for changes of the members.
 func (w *world) gossip() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -231,7 +231,7 @@ func (s *server) objects() stored {
 	return stored{&encryption.Objects{Store: s.world.store, Transformers: s.transformers.Load(), Now: time.Now}}
 }
 
-// halt is a crash: what is on disk stays.
+// halt is a crash: the files on disk stay.
 func (s *server) halt() {
 	s.on.Store(false)
 	s.stop()
@@ -464,7 +464,7 @@ func newCA(t *testing.T) *pki.Authority {
 	return ca
 }
 
-// hold changes what it has while servers open keys. Only the test itself calls it.
+// hold changes the CAs while servers open keys. Only the test itself calls it.
 func (c *cas) hold(issuer, other *pki.Authority) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -66,7 +66,7 @@ type ServerStatus struct {
 	// Problem is why it has not taken over the newest state, if it says so.
 	Problem string `json:"problem,omitempty"`
 	// Cleaned reports whether its disk has no values from before the last change that came to the
-	// step Clean. A server that is away has what it had.
+	// step Clean. A server that is away keeps its values.
 	Cleaned bool `json:"cleaned"`
 }
 
@@ -160,7 +160,7 @@ func (m *Manager) Status(ctx context.Context) (Status, error) {
 		s.Keys = append(s.Keys, KeyStatus{ID: label, Writes: true, Objects: n[label]})
 		delete(n, label)
 	}
-	for _, id := range slices.Sorted(maps.Keys(n)) { // of a provider, or of which nobody has the key
+	for _, id := range slices.Sorted(maps.Keys(n)) { // of a provider, or without a known key
 		s.Keys = append(s.Keys, KeyStatus{ID: id, Objects: n[id]})
 	}
 	for _, server := range m.kind.servers() {
@@ -170,7 +170,7 @@ func (m *Manager) Status(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
-// countAgain is how long a count is used during a change: whoever waits for its end asks often.
+// countAgain is how long a count is used during a change: callers that wait for its end ask often.
 const countAgain = 5 * time.Second
 
 // counted is the last count of the objects under each key.

@@ -14,20 +14,20 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// Home is what this server keeps of its CAs.
+// Home has this server's own files of its CAs.
 type Home interface {
 	// Keys are those that this server has: of CAs, and of service accounts.
 	Keys() []crypto.Signer
 	// Hold writes down a key that is not used yet.
 	Hold(use pki.KeyUse, key crypto.Signer) error
-	// Adopt writes the bundle down and makes it what this server believes. Its keys are held.
+	// Adopt writes the bundle down and makes this server believe its CAs. Its keys are held.
 	Adopt(b pki.Bundle) error
 	// Tidy drops the keys that the bundles which were adopted have no use for; never one that is
 	// held for a bundle to come. It fails when it could not drop all, and may be repeated.
 	Tidy() error
 }
 
-// State is what the servers share.
+// State is the state that the servers share.
 type State struct {
 	rollover.Envelope
 	Bundle pki.Bundle `json:"bundle"`
@@ -64,7 +64,7 @@ func (c *cas) state(b pki.Bundle) State {
 	return s
 }
 
-// own is the state of what this server believes.
+// own is the state by this server's bundle.
 func (c *cas) own() State { return c.state(c.Trust.Bundle()) }
 
 func (c *cas) Check(s State) error {
@@ -74,10 +74,10 @@ func (c *cas) Check(s State) error {
 
 func (c *cas) Uses() uint64 { return c.Trust.Bundle().Generation }
 
-// Rebuild is for servers that do not know better: they would take the older state for what holds.
+// Rebuild is for servers that do not have the newer state: they would take the older one for right.
 func (c *cas) Rebuild(State) (State, error) { return c.own(), nil }
 
-// Waiting returns whom the exchange waits for before its next step, each with the reason.
+// Waiting returns the nodes that the exchange waits for before its next step, each with the reason.
 func (c *cas) Waiting(s State) []string {
 	digests, err := s.Bundle.Digests()
 	if err != nil {
@@ -121,13 +121,14 @@ func (c *cas) Waiting(s State) []string {
 	return out
 }
 
-// toldPatience is how long the first step waits for extension API servers. Telling them is a write
-// through the API, which webhooks can refuse. An exchange after a theft must not depend on them.
+// toldPatience is how long the first step waits for extension API servers. They learn the CA by
+// a write through the API, which webhooks can refuse. An exchange after a theft must not depend
+// on them.
 const toldPatience = 2 * time.Minute
 
 // untold returns the reason why extension API servers do not know the next CA of the front proxy
-// yet. Only the leader tells them, and knows it. One that has not taken the state over is waited
-// for itself.
+// yet. Only the leader writes it for them, and knows that. A leader that has not taken the state
+// over is waited for itself.
 func (c *cas) untold(s State) error {
 	if !c.leads.Load() || s.Bundle.Step != pki.Spreading || len(s.Bundle.FrontProxy) < 2 {
 		return nil

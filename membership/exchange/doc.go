@@ -13,16 +13,17 @@
 // cluster with one CA for all purposes gets one for each, unless a server is of a version without
 // them. For an operator's CA the other purposes have CAs of the cluster's own.
 //
-// It is a rollover (package rollover) whose State is public. Servers fetch the keys that they lack
-// from each other. Agents see in gossip that servers know of a newer generation, and renew their
-// certificates, with which they are told of the CAs. Every node tells in gossip the generation that
-// it has taken over, after all of its certificates are renewed. The leader makes the next step when
-// everybody has taken over the last one, or, if the operator forces it, everybody who shows life.
+// It is a rollover (package rollover) whose State is public. Servers fetch the keys that they
+// lack from each other. Agents see in gossip that servers know of a newer generation, and renew
+// their certificates, with which they get the CAs. Every node announces in gossip the generation
+// that it has taken over, after all of its certificates are renewed. The leader makes the next
+// step when every node has taken over the last one, or, if the operator forces it, every node
+// that shows life.
 //
-// What always holds, beside what does for every rollover:
+// Beside the guarantees of every rollover, these always hold:
 //   - no node issues by a CA that some node does not believe yet, and none is dropped by which
 //     somebody's certificates still are, unless it is forced;
-//   - what undoes or forces an exchange needs no key, and waits for nobody: the only server with a
+//   - to undo or force an exchange needs no key, and waits for no node: the only server with a
 //     key may be lost;
 //   - private keys are never in the store.
 package exchange

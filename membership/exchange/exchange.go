@@ -20,7 +20,7 @@ type Config struct {
 	// Fetch gets the key with the digest from another server, PEM.
 	Fetch func(ctx context.Context, digest string) ([]byte, error)
 	// Members returns all nodes that an exchange waits for, those that show no life included; an
-	// error when it cannot tell yet.
+	// error when they are not known yet.
 	Members func() ([]rollover.Member, error)
 	// Sealed reports whether all that the store has for the servers' eyes can be opened with the
 	// key of the CA of that digest: the keys of CAs before are dropped at the end. The exchange
@@ -74,26 +74,26 @@ type Status struct {
 	External   bool      `json:"external,omitempty"` // an operator has brought it
 	Separate   bool      `json:"separate,omitempty"` // peers and the front proxy have CAs of their own, or get them
 	Signer     string    `json:"signer,omitempty"`   // digest of the key of service accounts that signs
-	Waiting    []string  `json:"waiting,omitempty"`  // for whom, and why
+	Waiting    []string  `json:"waiting,omitempty"`  // by name, each with the reason
 	// Unrecorded are the servers that have recorded no key for other servers that they keep. While
 	// there is one, a certificate of the CA before counts between servers until the end.
 	Unrecorded []string `json:"unrecorded,omitempty"`
 	Problem    string   `json:"problem,omitempty"` // of this server
 }
 
-// UnderWay tells whether the CA, or the key of service accounts alone, is being exchanged.
+// UnderWay reports whether the CA, or the key of service accounts alone, is being exchanged.
 func (s *Status) UnderWay() bool { return s.Step != pki.Settled }
 
-// Spreading tells whether the new keys are being made known, and have signed nothing yet.
+// Spreading reports whether the new keys are being made known, and have signed nothing yet.
 func (s *Status) Spreading() bool { return s.Step == pki.Spreading }
 
-// GivenUp tells whether an exchange, which stood as before, has been given up since.
+// GivenUp reports whether an exchange, which stood as before, has been given up since.
 func (s *Status) GivenUp(before *Status) bool {
 	return before.Spreading() && s.Issuer == before.Issuer && s.Signer == before.Signer
 }
 
-// Status tells how far the exchange is: by the store as this server has it, or by what this server
-// believes, whichever is newer.
+// Status returns the progress of the exchange: by the store as this server has it, or by this
+// server's own bundle, whichever is newer.
 func (e *Exchange) Status() Status {
 	is, _, problem := e.Seen()
 	if own := e.cas.own(); own.Bundle.Generation >= is.Bundle.Generation {
@@ -112,7 +112,7 @@ func (e *Exchange) Status() Status {
 
 func statusOf(b pki.Bundle) Status {
 	s := Status{Generation: b.Generation, Step: b.Step, Since: b.Since, Forced: b.Forced, Accounts: b.Step != pki.Settled && !b.ExchangesCA(), Signer: b.Signer()}
-	if cas, err := b.Digests(); err == nil && len(cas) > 0 { // one that cannot be read is told by who needs it
+	if cas, err := b.Digests(); err == nil && len(cas) > 0 { // one that cannot be read is reported where it is needed
 		s.Issuer = cas[0]
 		s.External = b.External()
 	}
@@ -120,7 +120,7 @@ func statusOf(b pki.Bundle) Status {
 	return s
 }
 
-// Change is what an operator may ask for.
+// Change is an operator's request.
 type Change string
 
 const (
@@ -250,11 +250,11 @@ func (c *cas) external(b pki.Bundle, given Given, account crypto.PublicKey) (pki
 	return out, next.Authority(), err
 }
 
-// begin adds a new CA, and a new key of service accounts: who had the one had the other.
+// begin adds a new CA, and a new key of service accounts: a thief of the one has the other.
 func (c *cas) begin(b pki.Bundle, purposes func(b pki.Bundle, next *pki.Authority) (pki.Bundle, []held, error),
 	with func(b pki.Bundle, account crypto.PublicKey) (pki.Bundle, *pki.Authority, error)) (pki.Bundle, error) {
-	// Who is behind may not hold a new key: taking the last step over would drop it. All else needs
-	// no key, and undoing must not: the only server that has it may be lost.
+	// A server that is behind may not hold a new key: taking the last step over would drop it. All
+	// else needs no key, and undoing must not: the only server that has it may be lost.
 	if b.Generation > c.Uses() {
 		return b, ErrBehind
 	}

@@ -85,7 +85,7 @@ type node struct {
 	removed  bool
 
 	signer     string // of its certificates
-	generation uint64 // that it tells in gossip
+	generation uint64 // in its gossip
 }
 
 // cluster is some nodes that exchange their CA.
@@ -97,7 +97,7 @@ type cluster struct {
 	nodes   []*node
 	changed chan struct{}
 
-	hangs bool // whoever is asked for a key says nothing
+	hangs bool // each server that is asked for a key is silent
 	told  func(frontProxyCAs []byte) error
 
 	said syncbuf.Buffer // the log of the servers
@@ -179,7 +179,7 @@ func (c *cluster) kill(n *node) {
 	c.tell(n, func() { n.alive = false })
 }
 
-// agent takes over what a server tells.
+// agent takes over a server's bundle.
 func (c *cluster) agent(ctx context.Context, n *node) {
 	for {
 		changed := c.gossip()
@@ -200,7 +200,7 @@ func (c *cluster) agent(ctx context.Context, n *node) {
 	}
 }
 
-// tell changes what gossip knows of a node.
+// tell changes the gossip of a node.
 func (c *cluster) tell(_ *node, change func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -331,7 +331,8 @@ func TestTheCAIsExchanged(t *testing.T) {
 	})
 }
 
-// Whoever is away is waited for, unless the operator forces it; who comes back goes on.
+// A node that is away is waited for, unless the operator forces the step; a node that comes back
+// goes on.
 func TestTheExchangeWaitsForWhoIsAway(t *testing.T) {
 	for _, who := range []int{2, 3} { // a server, an agent
 		for _, force := range []bool{false, true} {
@@ -438,8 +439,8 @@ func TestAnOrderForAnotherExchange(t *testing.T) {
 	})
 }
 
-// The only server that has the new CA's key is lost before another one fetched it. Nobody can go
-// on, and anybody can undo it, also while a server that was asked for the key says nothing.
+// The only server that has the new CA's key is lost before another one fetched it. No server can go
+// on, and any can undo it, also while a server that was asked for the key is silent.
 func TestTheServerThatBeganIsLost(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -514,8 +515,8 @@ func TestARetiredKeyIsRemovedInTheEnd(t *testing.T) {
 	})
 }
 
-// A node that is removed while the exchange waits for it is waited for no more, though gossip has
-// nothing to tell.
+// A node that is removed while the exchange waits for it is waited for no more, without any change
+// in gossip.
 func TestWhoIsRemovedIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, 1)
@@ -533,7 +534,7 @@ func TestWhoIsRemovedIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// A backup that is restored brings an old state back, or none, or that of another cluster. Nobody
+// A backup that is restored brings an old state back, or none, or that of another cluster. No node
 // goes back.
 func TestARestoredBackup(t *testing.T) {
 	for name, state := range map[string]string{

@@ -16,7 +16,7 @@ import (
 
 // TestTheCAIsExchangedForAnExternalOne: all servers get the key of a CA that an operator brings,
 // and drop that of the one before. From there it goes to another external CA, and to a built-in one
-// only if somebody says so.
+// only if an operator says so.
 func TestTheCAIsExchangedForAnExternalOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root := companytest.NewRoot(t)
@@ -116,7 +116,7 @@ func TestEarlierVersionsTakeNoPart(t *testing.T) {
 				t.Errorf("the format of the state is %d, want %d (%v)", is.Format, want, err)
 			}
 		}
-		c.apply(n, Begin) // refused to nobody
+		c.apply(n, Begin) // no version refuses it
 		formats(2)
 		c.apply(n, Undo)
 		if err := begin(); err != nil {

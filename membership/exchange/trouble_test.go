@@ -44,7 +44,7 @@ func TestALeaderThatCannotGoOn(t *testing.T) {
 		for text, times := range map[string]int{
 			" err=\"write the state of the CAs: the disk is full\"":          11, // at once, and each minute
 			"the exchange of the CA can go on again\" after=10m2s tries=301": 1,
-			"the exchange of the CA goes on":                                 2, // and not what was only tried
+			"the exchange of the CA goes on":                                 2, // and not for mere tries
 		} {
 			if n := strings.Count(c.said.String(), text); n != times {
 				t.Errorf("%q is said %d times, want %d:\n%s", text, n, times, c.said.String())

@@ -16,8 +16,8 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// FuzzMeta: metadata that count say what a member of that name and address has signed. What the
-// fuzzer makes is as if a holder of the pool's keys had sent it.
+// FuzzMeta: metadata that count are those that a member of that name and address has signed. The
+// fuzzer's bytes are as if a holder of the pool's keys had sent them.
 func FuzzMeta(f *testing.F) {
 	now := time.Now()
 	ca, err := pki.NewAuthority("c1", now)

@@ -70,7 +70,7 @@ func TestAGoodbyeThatComesAfterTheDeath(t *testing.T) {
 }
 
 // Gossip drops a good-bye wherever the end of the member comes first, and may lose it. The servers
-// are told.
+// get it directly.
 func TestServersHearAGoodbyeThatGossipLoses(t *testing.T) {
 	ca := newCA(t)
 	seed := freeAddr(t, 81)
@@ -167,7 +167,7 @@ func TestAGoodbyeThatComesByItself(t *testing.T) {
 	}
 	p.NotifyJoin(alive)
 	p.NotifyMsg(text)
-	p.NotifyUpdate(alive) // it was back before anybody missed it
+	p.NotifyUpdate(alive) // it was back before any member missed it
 	if p.NotifyLeave(alive); p.state("a1") != Dead {
 		t.Errorf("after a good-bye that it took back: it is %s", p.state("a1"))
 	}

@@ -82,11 +82,11 @@ func fast(c *memberlist.Config) {
 	c.ProbeInterval, c.ProbeTimeout = 50*time.Millisecond, 25*time.Millisecond
 	c.GossipInterval, c.SuspicionMult = 10*time.Millisecond, 2
 	c.TCPTimeout, c.DeadNodeReclaimTime = time.Second, time.Millisecond
-	c.PushPullInterval = time.Second // a busy machine may lose what is gossiped once
+	c.PushPullInterval = time.Second // a busy machine may lose a message that is gossiped once
 }
 
-// calm gives answers time, on a machine that is busy with other tests, and calls nobody dead for a
-// while.
+// calm gives answers time, on a machine that is busy with other tests, and calls no member dead for
+// a while.
 func calm(c *memberlist.Config) {
 	fast(c)
 	c.ProbeInterval, c.ProbeTimeout, c.TCPTimeout = 20*time.Second, 10*time.Second, 20*time.Second
@@ -250,7 +250,7 @@ func TestAMemberComesBackAtAnotherPort(t *testing.T) {
 	}
 }
 
-// impostor is a member that believes everybody, itself included.
+// impostor is a member that believes all, itself included.
 type impostor struct {
 	*Pool
 	meta []byte
@@ -275,7 +275,7 @@ func startImpostor(t *testing.T, name string, addr netip.AddrPort, proof Proof, 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = list.Shutdown() })
-	_, _ = list.Join([]string{seed.String()}) // may be refused: that is what the test is about
+	_, _ = list.Join([]string{seed.String()}) // it may be refused: the test is about that
 }
 
 // A machine that has the pool's key but no credential of this cluster is not believed.
@@ -296,7 +296,7 @@ func TestPoolBelievesOnlyProvenMembers(t *testing.T) {
 	} {
 		startImpostor(t, c.name, freeAddr(t, 31+i), c.proof, addr)
 	}
-	// Someone who is proven joins after them: when it is seen, so would the others be.
+	// A proven member joins after them: when it is seen, so would the others be.
 	proof := proofOf(t, ca, "good", "agent", time.Now().Add(time.Hour))
 	startNode(t, Config{Name: "good", Advertise: good, Authority: pki.TrustOf(ca), Seeds: seeds, Proof: func() Proof { return proof }})
 	a.eventually("good alive", func() bool { return a.state("good") == Alive })

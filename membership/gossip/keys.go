@@ -23,7 +23,7 @@ func (p *Pool) SetKeys(keys [][]byte, generation uint64) error {
 	return nil
 }
 
-// SetDataKeys tells the others the generation of this server's data keys.
+// SetDataKeys announces to the others the generation of this server's data keys.
 func (p *Pool) SetDataKeys(generation uint64) {
 	p.mu.Lock()
 	p.facts.DataKeys = generation
@@ -31,8 +31,8 @@ func (p *Pool) SetDataKeys(generation uint64) {
 	p.tell()
 }
 
-// SetEncryption tells the others the digests of this server's file of providers and of the keys of
-// its plugins, and whether it cannot read all objects.
+// SetEncryption announces to the others the digests of this server's file of providers and of the
+// keys of its plugins, and whether it cannot read all objects.
 func (p *Pool) SetEncryption(file uint32, keys uint16, blind bool) {
 	p.mu.Lock()
 	p.facts.EncryptionFile, p.facts.PluginKeys, p.facts.Blind = file, keys, blind

@@ -13,8 +13,8 @@ import (
 	"github.com/barque/barque/internal/loglimit"
 )
 
-// TestLinesAgain: what memberlist says again and again is told once in a while, at any port; other
-// lines are told, and a flood of forged sources is bounded.
+// TestLinesAgain: a line that memberlist repeats is logged once in a while, at any port; other
+// lines are logged, and a flood of forged sources is bounded.
 func TestLinesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

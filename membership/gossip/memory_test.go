@@ -14,7 +14,7 @@ import (
 )
 
 // TestTheMemoryOfStrangers: memberlist reads the whole of an encrypted state before it knows the
-// sender. Strangers who announce 20 MiB and send a part of it make a member hold little, and
+// sender. Strangers that announce 20 MiB and send a part of it make a member hold little, and
 // members meet beside them. So do silent ones.
 func TestTheMemoryOfStrangers(t *testing.T) {
 	const clients = 200

@@ -63,7 +63,7 @@ type Proof struct {
 	Trust uint64
 }
 
-// Verifier tells which credentials are this cluster's. pki.Trust is one.
+// Verifier verifies the credentials of this cluster. pki.Trust is one.
 type Verifier interface {
 	VerifyCredential(data []byte, now time.Time) (pki.Credential, error)
 	// Changed returns a channel that is closed, and replaced, when the CAs that are believed

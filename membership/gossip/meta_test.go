@@ -15,9 +15,9 @@ import (
 	"github.com/barque/barque/pki/companytest"
 )
 
-// A member that may begin with its name and zone can say everything that comes later: that it
-// leaves, that it is ill, generations of many digits, and a credential whose signature happens to
-// be longer.
+// A member that may begin with its name and zone has room for all later fields: that it
+// leaves, that it is ill, generations of many digits, and a credential whose signature happens
+// to be longer.
 func TestWhatAMemberSaysLaterFits(t *testing.T) {
 	builtIn, err := pki.NewAuthority(clusterID, time.Now())
 	if err != nil {

@@ -58,7 +58,7 @@ type Config struct {
 	Keys      [][]byte
 	Authority Verifier
 	// Barred returns the reason why a member is not believed although its credential is genuine, or
-	// nil: its certificates are revoked. It must not block; nil bars nobody.
+	// nil: its certificates are revoked. It must not block; nil bars none.
 	Barred func(holder pki.Credential) error
 	// Proof is asked whenever the metadata is sent, so that a renewed credential is used.
 	Proof func() Proof
@@ -193,9 +193,9 @@ func (p *Pool) seek(ctx context.Context) {
 	}
 }
 
-// AnnounceLeaving tells the others that this member is about to leave. It stays in the pool: its
-// other parts may need some time to stop, and its kubelet stops first. AnnounceLeaving waits for
-// the spreading to begin, for Config.Goodbye at most.
+// AnnounceLeaving announces to the others that this member is about to leave. It stays in the pool:
+// its other parts may need some time to stop, and its kubelet stops first. AnnounceLeaving waits
+// for the spreading to begin, for Config.Goodbye at most.
 func (p *Pool) AnnounceLeaving() {
 	p.setLeaving()
 	if err := p.list.UpdateNode(p.config.Goodbye); err != nil {
@@ -219,7 +219,7 @@ func (p *Pool) leave() error {
 	return err
 }
 
-// SetHealth tells the others how this member is.
+// SetHealth announces the health of this member to the others.
 func (p *Pool) SetHealth(h Health) {
 	p.mu.Lock()
 	p.facts.Health = h
@@ -227,8 +227,8 @@ func (p *Pool) SetHealth(h Health) {
 	p.tell()
 }
 
-// SetRevoked tells the others the version of this server's list of revoked certificates. Versions
-// only rise, so of two callers at a time the newer one counts.
+// SetRevoked announces to the others the version of this server's list of revoked certificates.
+// Versions only rise, so of two callers at a time the newer one counts.
 func (p *Pool) SetRevoked(version uint64) {
 	p.mu.Lock()
 	p.facts.Revoked = max(p.facts.Revoked, version)

@@ -13,7 +13,7 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// Gossip repeats what members have said all the time, and a pool's whole state goes with every
+// Gossip repeats the members' messages all the time, and a pool's whole state goes with every
 // exchange over TCP.
 func BenchmarkRepeatedAlive(b *testing.B) {
 	ca, err := pki.NewAuthority(clusterID, time.Now())
@@ -29,7 +29,8 @@ func BenchmarkRepeatedAlive(b *testing.B) {
 	}
 }
 
-// What was believed once is believed again without a signature; whatever differs is looked at.
+// A member that was believed once is believed again without a signature; one that differs
+// is verified.
 func TestProven(t *testing.T) {
 	now := time.Now()
 	ca, err := pki.NewAuthority(clusterID, now)
@@ -97,8 +98,8 @@ func (c *counting) VerifyCredential(data []byte, now time.Time) (pki.Credential,
 	return c.Trust.VerifyCredential(data, now)
 }
 
-// However many there are, what is remembered has a bound, and those who are forgotten are not among
-// it.
+// However many members there are, the number of remembered ones has a bound, and forgotten ones are
+// not among them.
 func TestProvenIsBounded(t *testing.T) {
 	var p proven
 	trust := make(chan struct{})

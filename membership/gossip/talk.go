@@ -16,7 +16,7 @@ import (
 // A member asks another one for its view, or its report, in a message of the pool over TCP, and
 // gets the answer in another message. This works for servers and agents alike, also while API and
 // store do not. Messages are encrypted and not signed: a holder of the pool's key could answer in a
-// member's name. So answers are only for people who look for faults.
+// member's name. So answers are only for operators that look for faults.
 //
 // A good-bye decides whether a member has left or is dead. Its contents are signed, like all facts
 // of members. A holder of the key could replay an old one: as a message it counts for a death
@@ -41,8 +41,8 @@ const (
 
 	// maxAnswers bounds how many questions are answered at a time; more of them are dropped.
 	maxAnswers = 4
-	// maxAsked bounds how many members are asked, or told of a good-bye, at a time; there are fewer
-	// servers.
+	// maxAsked bounds how many members are asked, or get a good-bye, at a time; there are
+	// fewer servers.
 	maxAsked = 16
 )
 

@@ -10,19 +10,19 @@ import (
 	"github.com/barque/barque/internal/connlimit"
 )
 
-// streamLimits bound the TCP connections of all machines to the gossip port, and what they send. A
+// streamLimits bound the TCP connections of all machines to the gossip port, and their bytes. A
 // member needs one for some milliseconds, and memberlist closes each after its TCPTimeout. The
 // state of 5,000 members takes some 3 MiB.
 var streamLimits = connlimit.Limits{Total: 256, PerSource: 64, Bytes: 32 << 20}
 
-// transport is memberlist's, with a bound on its TCP connections: anybody may open one, and
+// transport is memberlist's, with a bound on its TCP connections: any machine may open one, and
 // memberlist reads up to 20 MiB of each before it knows the sender, because the whole of a state is
 // encrypted as one.
 type transport struct {
 	*memberlist.NetTransport
 	limiter *connlimit.Limiter
 	streams chan net.Conn
-	done    chan struct{} // closed when nobody takes connections any more
+	done    chan struct{} // closed when no connections are taken any more
 	ended   chan struct{} // closed when no more come
 	stop    sync.Once
 	running sync.WaitGroup

@@ -72,7 +72,7 @@ func (p *Pool) View(ctx context.Context) View {
 	return v
 }
 
-// ping tells whether the member answers directly.
+// ping reports whether the member answers directly.
 func (p *Pool) ping(ctx context.Context, m Member) bool {
 	for range pingTries {
 		if ctx.Err() != nil {

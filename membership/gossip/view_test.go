@@ -112,7 +112,7 @@ func TestMembersTellTheirViews(t *testing.T) {
 func TestASilentServerShowsBeforeItIsDead(t *testing.T) {
 	nodes := startPool(t, 61, 3, 0, func(c *memberlist.Config) {
 		calm(c)
-		c.ProbeTimeout = 500 * time.Millisecond // which one waits for here whose answer never comes
+		c.ProbeTimeout = 500 * time.Millisecond // the wait here for an answer that never comes
 	})
 	nodes[2].crash()
 	view := nodes[0].View(t.Context())
@@ -153,7 +153,7 @@ func TestDisagreements(t *testing.T) {
 	}
 }
 
-// What a member tells of itself is asked for by any other one; who tells nothing does not answer.
+// Any member may ask another for its report; a member without one does not answer.
 func TestMembersTellOfThemselves(t *testing.T) {
 	nodes := startPool(t, 71, 1, 1, calm)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

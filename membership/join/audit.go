@@ -19,7 +19,7 @@ type Audited struct {
 	Groups []string
 	Status int    // of the answer
 	Reason string // of a refusal
-	// Claims are what the request says, proven or not, by their names.
+	// Claims are the statements of the request, proven or not, by their names.
 	Claims map[string]string
 }
 
@@ -39,7 +39,7 @@ const (
 	tokensGroup     = "system:bootstrappers"
 )
 
-// longestClaim bounds what a stranger can write into the log.
+// longestClaim bounds a stranger's text in the log.
 const longestClaim = 253
 
 // longestReason bounds the reason, which may quote the request.

@@ -220,8 +220,8 @@ func (c *Client) SharedKey(ctx context.Context, digest string) ([]byte, error) {
 // Close drops idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// maxAnswer bounds what is read of a server's answer. The longest is a list of revoked
-// certificates: some 250 bytes each.
+// maxAnswer bounds a server's answer. The longest is a list of revoked certificates: some 250
+// bytes each.
 const maxAnswer = 64 << 20
 
 func (c *Client) post(ctx context.Context, path string, in, out any) error {

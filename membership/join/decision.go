@@ -26,8 +26,7 @@ type Decision struct {
 	Client  string // HOST:PORT of the connection
 }
 
-// decided reports a decision to whom the server's owner wants to know of it. A refusal is one with
-// an error.
+// decided reports a decision to Config.Decided. A refusal is one with an error.
 func (h *Handler) decided(ctx context.Context, r *http.Request, d Decision, err error) {
 	if h.config.Decided == nil {
 		return

@@ -15,8 +15,8 @@
 //	  POST /barque/join/v1/shared-key    ──▶   by a server's peer certificate: a key that all servers
 //	                                           share, of the CA or of service accounts
 //
-// The secret of the token is never sent. So somebody between the two gets nothing, even with the
-// key of a server's certificate: neither the token, nor what is sealed, and a request is no good
+// The secret of the token is never sent. So an attacker between the two gets nothing, even with the
+// key of a server's certificate: neither the token, nor the sealed answer, and a request is no good
 // with another key, name or role. The same request again gets the same, sealed to the same key.
 //
 // Machines and servers of earlier versions show the token, to POST …/server and …/agent, and get

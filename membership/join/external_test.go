@@ -12,8 +12,8 @@ import (
 	"github.com/barque/barque/pki/companytest"
 )
 
-// TestEarlierServersDoNotJoinAnOperatorsCA: a server of an earlier version would lose what it does
-// not know of the CA, and exchange it without a word. Agents join as before.
+// TestEarlierServersDoNotJoinAnOperatorsCA: a server of an earlier version would lose the new
+// fields of the CA, and exchange it without a word. Agents join as before.
 func TestEarlierServersDoNotJoinAnOperatorsCA(t *testing.T) {
 	ca := companytest.NewRoot(t).Intermediate("Cluster CA", nil)
 	external, err := pki.ParseExternal(ca.Chain(), ca.KeyPEM(), time.Now())

@@ -19,7 +19,7 @@ type answer struct{ *httptest.ResponseRecorder }
 
 func (answer) SetReadDeadline(time.Time) error { return nil }
 
-// FuzzRequests sends whatever bodies to each path of joining. Nobody gets in without a token's
+// FuzzRequests sends whatever bodies to each path of joining. No machine gets in without a token's
 // signature, no body makes the server fail, and each is answered in JSON.
 func FuzzRequests(f *testing.F) {
 	c := newCluster(f)

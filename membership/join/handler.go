@@ -263,7 +263,7 @@ func knowsCA(in Request, role string, cluster *Cluster) error {
 	return refuse(http.StatusConflict, why+": install the cluster's version on it (docs/operations.md)", in.Name)
 }
 
-// admit checks all that is common to both roles, and with fits what is not. The token comes first:
+// admit checks all that is common to both roles, and with fits the rest. The token comes first:
 // without one a client learns nothing of the cluster's nodes, and no key of its choice is computed
 // with. Its use is counted last, so that a machine that is refused for another reason can try again
 // with it.

@@ -26,7 +26,7 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// cluster is one server of a test's cluster, with what it was asked.
+// cluster is one server of a test's cluster, with a record of its requests.
 type cluster struct {
 	external *pki.Bundle // of an operator's CA; nil without
 	ca       *pki.Authority
@@ -48,7 +48,7 @@ type cluster struct {
 	entries   *revocation.Entries
 	revoked   func(*x509.Certificate) error
 	admitted  []string          // agents, before their certificates are issued
-	strays    map[string]string // to what cluster nodes said to belong
+	strays    map[string]string // clusters that nodes claimed to belong to
 	now       func() time.Time
 	log       syncbuf.Buffer // of the server
 	audited   chan join.Audited
@@ -193,7 +193,7 @@ func newCluster(t testing.TB) *cluster {
 	return c
 }
 
-// check is what package token does.
+// check stands in for package token.
 func (c *cluster) check(p token.Proof) error {
 	key, err := c.token.Key()
 	if err != nil {
@@ -497,7 +497,7 @@ func (c *cluster) exchangeCA() {
 	}
 }
 
-// The keys that all servers have are for members of the store, and for nobody else.
+// The keys that all servers have are for members of the store, and for no others.
 func TestCAKeys(t *testing.T) {
 	c := newCluster(t)
 	server := func(ca *pki.Authority, name string) *tls.Certificate {
@@ -583,7 +583,8 @@ func TestOfWhichCAServersAre(t *testing.T) {
 	}
 }
 
-// Who asks too often is told so, and when to come again; nodes of the cluster are served meanwhile.
+// A machine that asks too often gets that answer, and the time to come again; nodes of the cluster
+// are served meanwhile.
 func TestTooManyRequests(t *testing.T) {
 	c := newCluster(t)
 	now := time.Now()

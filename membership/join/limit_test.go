@@ -103,7 +103,7 @@ func TestTheMemoryOfUnknownClientsIsBounded(t *testing.T) {
 	}
 }
 
-// Whoever goes on asking while it has too many requests open fills no log.
+// A client that goes on asking while it has too many requests open fills no log.
 func TestARefusalIsSaidOnceInAWhile(t *testing.T) {
 	now := time.Now()
 	l := newLimiter(func() time.Time { return now })

@@ -51,8 +51,9 @@ type Request struct {
 // DataKeysForm is the form of encrypted objects that this version reads and writes.
 const DataKeysForm = 1
 
-// SignedRequest is a Request with the signature of its token's key. The bytes are signed as they
-// are: nobody between the machine and the server can replace the key to which the answer is sealed.
+// SignedRequest is a Request with the signature of its token's key. The bytes are signed as
+// they are: no attacker between the machine and the server can replace the key to which the
+// answer is sealed.
 type SignedRequest struct {
 	Request   []byte `json:"request"`
 	Signature []byte `json:"signature"`

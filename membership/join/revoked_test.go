@@ -84,8 +84,8 @@ func TestCertificatesAreDated(t *testing.T) {
 	}
 }
 
-// TestAForgedAgentIsNotRenewed: whoever has the CA's key signs a certificate for an agent's name,
-// with a key of its own. It gets no certificate of the next CA for it.
+// TestAForgedAgentIsNotRenewed: a thief of the CA's key can sign a certificate for an agent's name,
+// with a key of its own. That gets no certificate of the next CA.
 func TestAForgedAgentIsNotRenewed(t *testing.T) {
 	c := newCluster(t)
 	a, own := c.agent(t), func(a *agent) *join.Client { return c.client(t, a.identity(t)) }
@@ -109,7 +109,8 @@ func TestAForgedAgentIsNotRenewed(t *testing.T) {
 	}
 }
 
-// TestAgentsGetWhatTheyNeed: who has the list gets it no second time, and nobody gets its texts.
+// TestAgentsGetWhatTheyNeed: an agent that has the list gets it no second time, and none gets
+// its texts.
 func TestAgentsGetWhatTheyNeed(t *testing.T) {
 	c := newCluster(t)
 	c.entries = &revocation.Entries{Version: 7, List: []revocation.Entry{{Kind: revocation.Agent, Name: "a9", Revision: 5, By: "ann", Why: "it was lost", Key: "ab", CAs: []string{"cd"}}}}
@@ -122,7 +123,7 @@ func TestAgentsGetWhatTheyNeed(t *testing.T) {
 	}
 }
 
-// TestARevokedAgentIsAStranger: who was a node guesses tokens no faster than anybody else.
+// TestARevokedAgentIsAStranger: a former node guesses tokens no faster than any stranger.
 func TestARevokedAgentIsAStranger(t *testing.T) {
 	c := newCluster(t)
 	now := time.Now()

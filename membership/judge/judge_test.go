@@ -162,7 +162,7 @@ func TestNeeded(t *testing.T) {
 	}
 }
 
-// TestAgentsAreNoted: the key of an agent waits to be recorded. A user's certificate is nobody's.
+// TestAgentsAreNoted: the key of an agent waits to be recorded. A user's certificate is no agent's.
 func TestAgentsAreNoted(t *testing.T) {
 	j := newJudge(t, &store{}, &links{})
 	for name, want := range map[string]int{pki.NodeUser + "a1": 1, pki.NodeUser + "a2": 0, "ann": 0} {

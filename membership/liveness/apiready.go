@@ -23,8 +23,8 @@ type Readiness struct {
 }
 
 // NewReadiness keeps one connection to each server. Which CAs are believed is looked up at each new
-// connection. A node that is no server is not ready, whatever it answers. silent tells whether the
-// store misses the answers of the server at an address.
+// connection. A node that is no server is not ready, whatever it answers. silent reports whether
+// the store misses the answers of the server at an address.
 func NewReadiness(silent func(netip.Addr) bool, trust *pki.Trust) *Readiness {
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
 		dialer := &tls.Dialer{Config: &tls.Config{RootCAs: trust.Pool(), MinVersion: tls.VersionTLS12, VerifyConnection: join.IsServerOf(trust)}}

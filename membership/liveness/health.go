@@ -24,7 +24,7 @@ type Health struct {
 // failing. It checks every 10 s, unless a server without a quorum delays it by up to a minute.
 const kubeletPatience = 90 * time.Second
 
-// NewHealth returns a Health that tells gossip by the function given.
+// NewHealth returns a Health that announces changes by tell.
 func NewHealth(tell func(gossip.Health)) *Health {
 	return &Health{tell: tell, now: time.Now, found: time.Now()}
 }
@@ -45,7 +45,7 @@ func (h *Health) LockedOut(out bool) {
 	h.set(h.ills, out)
 }
 
-// set tells a change. The caller holds mu.
+// set announces a change. The caller holds mu.
 func (h *Health) set(ills gossip.Health, out bool) {
 	if h.ills == ills && h.out == out {
 		return

@@ -1,5 +1,5 @@
-// Package liveness tells which nodes live, from gossip, the store and this server's own probes. It
-// also tells which API servers are ready, and passes this node's state on to gossip.
+// Package liveness knows which nodes live, from gossip, the store and this server's own probes. It
+// also knows which API servers are ready, and passes this node's state on to gossip.
 package liveness
 
 import (
@@ -183,7 +183,7 @@ func InPool(node *corev1.Node, member func(name string) (gossip.Member, bool)) b
 	return known && (m.State == gossip.Alive || m.State == gossip.Dead && !node.CreationTimestamp.After(m.Since))
 }
 
-// silent tells whether the store or the pulse misses a node's answers, and since when.
+// silent reports whether the store or the pulse misses a node's answers, and since when.
 func (l *Watch) silent(node string) (since time.Time, silent bool) {
 	servers, _ := l.Store.Silent()
 	if i := slices.IndexFunc(servers, func(s SilentServer) bool { return s.Name == node }); i >= 0 {

@@ -57,8 +57,8 @@ func (e *evidence) change(which *chan struct{}) {
 	*which = make(chan struct{})
 }
 
-// A Node says whether it is a member's. Gossip may know better; what it remembers of another
-// machine of the name does not count.
+// A Node says whether it is a member's. Gossip may know better; its memory of another machine of
+// the name does not count.
 func TestWhoIsAMember(t *testing.T) {
 	died := time.Unix(1000, 0)
 	labelled := func(n *corev1.Node) bool { _, is := n.Labels["member"]; return is }
@@ -242,7 +242,7 @@ func TestChangesOfGossipAndStoreArePassedOn(t *testing.T) {
 func TestConfirmWantsMoreThanAConnection(t *testing.T) {
 	kubelet := httptest.NewTLSServer(http.NotFoundHandler())
 	defer kubelet.Close()
-	stopped, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, and nobody answers
+	stopped, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, and no answer comes
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,14 +60,14 @@ func lost(members []gossip.Member, api netip.AddrPort) bool {
 	return missed
 }
 
-// HasOtherServer tells whether a server other than this one is alive.
+// HasOtherServer reports whether a server other than this one is alive.
 func HasOtherServer(pool *gossip.Pool, self string) bool {
 	return slices.ContainsFunc(pool.Members(), func(m gossip.Member) bool {
 		return m.Role == pki.RoleServer && m.State == gossip.Alive && m.Name != self
 	})
 }
 
-// SeesServer tells whether a server of the pool, and so of the node's own cluster, is alive.
+// SeesServer reports whether a server of the pool, and so of the node's own cluster, is alive.
 func SeesServer(pool *gossip.Pool) bool { return HasOtherServer(pool, "") }
 
 // Others returns all nodes that have not left, dead ones included: gossip may be slow to learn of a

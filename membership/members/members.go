@@ -53,7 +53,7 @@ func runsBarque(node *corev1.Node) bool {
 	return strings.Contains(node.Status.NodeInfo.KubeletVersion, "+barque.")
 }
 
-// ServerNamed tells whether a server of that name is a member of the store.
+// ServerNamed reports whether a server of that name is a member of the store.
 func (m *Members) ServerNamed(name string) bool {
 	return slices.ContainsFunc(m.Servers(), func(s Server) bool { return s.Name == name })
 }
@@ -182,7 +182,7 @@ type Unready struct {
 	Why   string
 	// Missing: the API has no such Node. Since is then when this server saw the member come alive.
 	Missing bool
-	// Unknown: nobody knows whether it is Ready, because its kubelet has been silent for long.
+	// Unknown: it may be Ready or not, because its kubelet has been silent for long.
 	Unknown bool
 }
 

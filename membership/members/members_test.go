@@ -24,7 +24,7 @@ import (
 
 var marks = Marks{IsMember: nodeleases.IsMember, IsServer: func(n *corev1.Node) bool { _, marked := n.Labels[noderole.Label]; return marked }}
 
-// TestApart: an agent that gossip does not know is told; a node of others, which gossip never
+// TestApart: an agent that gossip does not know is reported; a node of others, which gossip never
 // knows, is not.
 func TestApart(t *testing.T) {
 	node := func(name string, change func(*corev1.Node)) *corev1.Node {
@@ -74,7 +74,7 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-// TestUnready: a Node that is not Ready is told with its role, since when and why.
+// TestUnready: a Node that is not Ready is reported with its role, since when and why.
 func TestUnready(t *testing.T) {
 	at := metav1.NewTime(time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC))
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", CreationTimestamp: metav1.NewTime(at.Add(-time.Hour))}}
@@ -102,8 +102,8 @@ func TestUnready(t *testing.T) {
 	}
 }
 
-// TestFormerServersGetNoKeys: nobody waits for a server that was taken out, although it has its
-// Node.
+// TestFormerServersGetNoKeys: no rollover waits for a server that was taken out, although it has
+// its Node.
 func TestFormerServersGetNoKeys(t *testing.T) {
 	node := func(name string, labels map[string]string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
@@ -147,8 +147,8 @@ func TestEarlierVersionsAndForms(t *testing.T) {
 	}
 }
 
-// Whoever was removed and goes on to gossip holds no exchange up; whoever is away does, and one
-// that has joined just now.
+// A removed node that goes on to gossip holds no exchange up; a node that is away does, and so does
+// one that has joined just now.
 func TestWhomAnExchangeWaitsFor(t *testing.T) {
 	now := time.Now()
 	member := func(name, role string, state gossip.State, since time.Duration) gossip.Member {
@@ -223,7 +223,7 @@ func (p pool) Member(name string) (gossip.Member, bool) {
 }
 
 // TestOfServer: no agent gets any address of a server. Gossip has the first one only, and the
-// server's Node has the others. What the Node of a former server has is free.
+// server's Node has the others. The addresses of a former server's Node are free.
 func TestOfServer(t *testing.T) {
 	nodes := informers.NewSharedInformerFactory(fake.NewClientset(), 0).Core().V1().Nodes()
 	add := func(name string, addresses ...string) {

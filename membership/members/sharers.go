@@ -97,7 +97,7 @@ func (s sharers) cas(now time.Time) []rollover.Member {
 	return slices.DeleteFunc(all, func(is rollover.Member) bool { return is.Barred != "" && is.State != away })
 }
 
-// list adds to the pool's members those that the pool does not know. Who was removed is barred: it
+// list adds to the pool's members those that the pool does not know. A removed node is barred: it
 // gets no keys, so that waiting for it would be for ever. An agent has its Node or is alive since
 // the time. The Node of a foreign node is no member's.
 func (s sharers) list(since time.Time, generation func(gossip.Facts) uint64) []rollover.Member {
@@ -151,7 +151,7 @@ func noNode(name string) error {
 	return fmt.Errorf("%q is no node of this cluster any more: it has no Node object", name)
 }
 
-// Barred tells why a node gets no gossip keys: it was taken out of the cluster.
+// Barred returns the reason why a node gets no gossip keys: it was taken out of the cluster.
 func (m *Members) Barred(name, role string) error {
 	if role == pki.RoleServer {
 		if m.ServerNamed(name) {

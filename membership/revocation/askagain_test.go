@@ -28,7 +28,7 @@ func TestAMachineAsksAgainMeanwhile(t *testing.T) {
 	}
 	var between *x509.Certificate
 	s.records.before = func([]Change) { // of the admission
-		s.records.before = func([]Change) { between = ask("meanwhile") } // of what makes earlier ones void
+		s.records.before = func([]Change) { between = ask("meanwhile") } // of the write that voids earlier ones
 	}
 	first := ask("first")
 	later := ask("later")

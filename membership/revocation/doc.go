@@ -21,7 +21,7 @@
 // start. Servers follow the store. Agents ask servers at their start, from time to time, and when
 // gossip shows a newer list.
 //
-// What always holds:
+// These always hold:
 //   - an entry is never taken back, but by an operator for one key of an agent, or for its
 //     certificates. A restored backup may lack entries; a server that has them keeps them, and as a
 //     leader puts them back;

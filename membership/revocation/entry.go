@@ -112,7 +112,7 @@ type Entries struct {
 	legacy map[string]*Entry // of servers, by name
 }
 
-// ForAgents returns the entries with what agents judge by, and no more.
+// ForAgents returns the entries with the fields that agents judge by, and no more.
 func (e *Entries) ForAgents() *Entries {
 	out := &Entries{Version: e.Version, List: slices.Clone(e.List)}
 	for i := range out.List {

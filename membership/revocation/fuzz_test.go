@@ -14,7 +14,7 @@ import (
 )
 
 // FuzzFile: no content of revoked.json keeps a node from starting, but that of a newer version. A
-// damaged one is set aside, and what was read is written as it was.
+// damaged one is set aside, and a readable one is written as it was.
 func FuzzFile(f *testing.F) {
 	for _, seed := range []string{
 		"", "null", "{}", `{"format":1}`, `{"format":2}`, `{"format":1,"Entries":null}`, `{"format":1,"Entries":{}}`, `{"format":"x"}`, `{"format":1,"Entries":{"list":null,"version":-1}}`,
@@ -66,7 +66,8 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
-// FuzzOrder: whatever an administrator sends, an order that is taken names what it revokes.
+// FuzzOrder: whatever an administrator sends, an order that is taken names the certificates that
+// it revokes.
 func FuzzOrder(f *testing.F) {
 	for _, seed := range []string{`{"serial":"0A","why":"x"}`, `{"user":"ann"}`, `{"user":"system:masters"}`, "{}", "null", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----", "0x1f", "1f:2e"} {
 		f.Add([]byte(seed))

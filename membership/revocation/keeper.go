@@ -73,7 +73,7 @@ func (k *Keeper) Lead(ctx context.Context, term uint64) error {
 	}
 }
 
-// plan is what a look shows. note are Nodes to record; gone are agents whose Node is not the
+// plan is the result of a look. note are Nodes to record; gone are agents whose Node is not the
 // recorded one.
 type plan struct{ note, gone []string }
 

@@ -192,7 +192,7 @@ func TestACertificateFromWithinARevocation(t *testing.T) {
 }
 
 // TestAnotherWriteWithinARevocation: the second write of a revocation does not win. The entry is
-// finished in the same look all the same, unless an admission has; what is reported is final.
+// finished in the same look all the same, unless an admission has; the reported entry is final.
 func TestAnotherWriteWithinARevocation(t *testing.T) {
 	for what, c := range map[string]struct {
 		write    func(t *testing.T, s *site)

@@ -38,8 +38,7 @@ func (b *Book) Readmit(ctx context.Context, name string, serials []string, by, w
 
 // lift takes back the revocations of single certificates of an agent. By the name alone an earlier
 // certificate would count again that was revoked because it was stolen. By the serial number alone
-// an agent could say that it has somebody else's. The records stay: an entry without a record would
-// be put back.
+// an agent could claim another's. The records stay: an entry without a record would be put back.
 func (b *Book) lift(ctx context.Context, name string, serials []string, by, why string) (lifted bool, err error) {
 	records, err := b.Store.Known(ctx, entriesAt)
 	if err != nil {

@@ -146,8 +146,8 @@ func (b *Book) RevokeCertificate(ctx context.Context, serial, name string, until
 // CertificateSigningRequests gives, and a day for clocks.
 const usersLast = 366 * 24 * time.Hour
 
-// RevokeUser revokes all certificates of a user, for an operator: those whose requests nobody has
-// any more, too. Certificates that are issued after it has returned count.
+// RevokeUser revokes all certificates of a user, for an operator: those whose requests are gone,
+// too. Certificates that are issued after it has returned count.
 func (b *Book) RevokeUser(ctx context.Context, name, by, why string) (Entry, error) {
 	for ctx.Err() == nil {
 		was, at, err := b.read(ctx, userKey(name))
@@ -284,9 +284,8 @@ func (b *Book) setOrder(ctx context.Context, id string, by []byte) error {
 	return context.Cause(ctx)
 }
 
-// Compile makes the list of this server's state: the records, what was there before, and the
-// servers that were removed. isMember reports whether a server of the name is a member of the
-// store.
+// Compile makes the list of this server's state: the records, the earlier list, and the servers
+// that were removed. isMember reports whether a server of the name is a member of the store.
 func (b *Book) Compile(ctx context.Context, removed []Removed, isMember func(name string) bool) error {
 	revision := b.Store.Revision()              // first: a version never stands for later records than the list has
 	orders, err := b.Store.Known(ctx, ordersAt) // before the records, which replace them

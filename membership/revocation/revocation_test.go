@@ -619,7 +619,7 @@ func TestARemovedServer(t *testing.T) {
 }
 
 // TestARemovedServerInANewCluster: a cluster that begins with a backup goes on with the CA. Its own
-// store has removed nobody.
+// store has removed no server.
 func TestARemovedServerInANewCluster(t *testing.T) {
 	s := newSite(t)
 	old := s.issue(t, pki.Request{CommonName: "s3", Organization: []string{"barque:servers"}, Usage: pki.Client | pki.Server, Holder: "s3.old"})

@@ -13,8 +13,8 @@ func person(name string, groups ...string) pki.Request {
 	return pki.Request{CommonName: name, Organization: groups, Usage: pki.Client}
 }
 
-// TestARevokedUser: all certificates of the name are void, whoever keeps them; those of others, and
-// the next one of the name, count.
+// TestARevokedUser: all certificates of the name are void, whichever machine has them; those of
+// others, and the next one of the name, count.
 func TestARevokedUser(t *testing.T) {
 	for _, name := range []string{"ann", "a/b", "Ann Ä. <ann@example.org>", "%2e.."} {
 		t.Run(name, func(t *testing.T) {

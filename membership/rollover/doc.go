@@ -10,8 +10,8 @@
 //	                                          ▼ each server             │ its signed metadata
 //	                     fetch what is lacking, write it down, use it ──┘ has the generation
 //
-// What holds:
-//   - the leader alone makes the next step, in its term, and only when the Kind waits for nobody;
+// Guarantees:
+//   - the leader alone makes the next step, in its term, only when the Kind waits for no member;
 //   - a step is one write that names the revision before it: after any crash, any leader goes on;
 //   - a server writes keys to its disk before it uses them;
 //   - a server never goes back to an older generation. A restored backup may bring an older state,

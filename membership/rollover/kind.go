@@ -11,13 +11,13 @@ type Envelope struct {
 	Cluster string `json:"cluster"` // ID
 }
 
-// State is what the servers of a cluster share, as JSON. Its zero value is none.
+// State is the shared state of a cluster's servers, as JSON. Its zero value is none.
 type State interface {
 	// At returns the generation and the step; an empty step is at rest.
 	At() (generation uint64, step string)
 }
 
-// Member is a member of the cluster, by what a server knows.
+// Member is a server's view of a member of the cluster.
 type Member struct {
 	Name       string `json:"name"`
 	Role       string `json:"role"`
@@ -25,35 +25,37 @@ type Member struct {
 	State      string `json:"state"`            // in words: alive, dead, left, or unknown to the pool
 	Generation uint64 `json:"generation"`       // of the keys that it has taken over
 	Signer     string `json:"-"`                // digest of the CA of its certificates
-	Barred     string `json:"barred,omitempty"` // why it gets no keys: it was removed. Nobody waits for it
+	Barred     string `json:"barred,omitempty"` // why it gets no keys: it was removed, and is not waited for
 }
 
 // Kind is a kind of keys, on this server.
 type Kind[S State] interface {
-	// Check tells why a state that was read is damaged. It may be another cluster's.
+	// Check returns why a state that was read is damaged, or nil. It may be another cluster's.
 	Check(s S) error
 	// Uses returns the generation that this server uses.
 	Uses() uint64
-	// Rebuild returns the state of what this server uses. The store has the older one, or none.
+	// Rebuild returns the state that this server uses. The store has the older one, or none.
 	Rebuild(older S) (S, error)
 	// Waiting names the members that the next step waits for, and Next returns the state after it.
 	Waiting(s S) []string
 	Next(s S) (S, error)
-	// Fetch gets what this server lacks for the state. use writes that down, and then uses it.
+	// Fetch gets the keys that this server lacks for the state. use writes them down, and then
+	// uses them.
 	Fetch(ctx context.Context, s S) (use func() error, err error)
-	// Tidy drops what this server has no use for any more. It may be repeated.
+	// Tidy drops the keys that this server has no use for any more. It may be repeated.
 	Tidy() error
 }
 
-// About is what there is to know of a Kind.
+// About describes a Kind.
 type About struct {
 	Name   string // of the rollover, in messages
 	Keys   string // in messages
 	Format int    // raised when an older Barque could no longer read a State
 	Oldest int    // least format that is read; 0 is Format
 	First  uint64 // generation with which a cluster begins
-	// Kept is set if a value that is damaged, or another cluster's, must stay: it is an error until
-	// somebody restores a backup. Otherwise it counts as none, and the leader writes a right one.
+	// Kept is set if a value that is damaged, or another cluster's, must stay: it is an error
+	// until an operator restores a backup. Otherwise it counts as none, and the leader writes a
+	// right one.
 	Kept bool
 }
 
@@ -61,7 +63,7 @@ type About struct {
 type Server struct {
 	Cluster string // ID
 	Store   Store
-	// Changed returns a channel that is closed when what gossip knows of the members has changed.
+	// Changed returns a channel that is closed when gossip's view of the members has changed.
 	Changed func() <-chan struct{}
 	// Wrote is called after this server has written a state. It is not if the outcome of the write
 	// is unknown, as at the end of a term. nil is never.

@@ -37,11 +37,11 @@ func New[S State](server Server, about About, kind Kind[S]) *Manager[S] {
 	return m
 }
 
-// retry is the time until a failed step is tried again. The leader looks again as often: nothing
-// tells that a member was removed.
+// retry is the time until a failed step is tried again. The leader looks again as often: the
+// removal of a member signals nothing.
 const retry = 2 * time.Second
 
-// Run takes over what the store has, until ctx ends.
+// Run takes over the store's states, until ctx ends.
 func (m *Manager[S]) Run(ctx context.Context) error {
 	var keepingUp sync.WaitGroup
 	defer keepingUp.Wait()
@@ -136,7 +136,7 @@ func at[S State](s S, more ...any) []any {
 	return append([]any{"generation", generation, "step", cmp.Or(step, "at rest")}, more...)
 }
 
-// tell says in the log that something fails or can go on again.
+// tell logs that something fails or can go on again.
 func (m *Manager[S]) tell(failing *trouble.Trouble, s S, what string, err error) {
 	if err != nil {
 		if tries, tell := failing.Failed(err); tell {
@@ -147,7 +147,7 @@ func (m *Manager[S]) tell(failing *trouble.Trouble, s S, what string, err error)
 	}
 }
 
-// keepUp takes over what is newer than what this server uses, until ctx ends.
+// keepUp takes over each state that is newer than this server's, until ctx ends.
 func (m *Manager[S]) keepUp(ctx context.Context) {
 	var failing trouble.Trouble
 	for {
@@ -207,7 +207,7 @@ func (m *Manager[S]) Lead(ctx context.Context, term uint64) error {
 		m.tell(&failing, s, m.about.Name, err)
 		if now := strings.Join(late, "; "); now != waiting {
 			waiting, told = now, false
-		} else if now != "" && !told { // whoever is late for a moment only is no news
+		} else if now != "" && !told { // a member that is late for a moment only is no news
 			told = true
 			m.Logger.Info(m.about.Name+" waits", at(s, "for", waiting)...)
 		}

@@ -1,5 +1,5 @@
-// Package shelftest is, for tests, one value that several servers share: what the store is to
-// package rollover, in memory, and seen by all at once. It is linked into no program.
+// Package shelftest is, for tests, one value that several servers share: the store of package
+// rollover, in memory, and seen by all at once. It is linked into no program.
 package shelftest
 
 import (

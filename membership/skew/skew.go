@@ -30,7 +30,7 @@ type Error struct {
 	// Subject is the node, or the data directory, and Version its version.
 	Subject string
 	Version version.Number
-	// Other is what it does not fit, and OtherVersion the version of that.
+	// Other is the part that it does not fit, and OtherVersion the version of that.
 	Other        string
 	OtherVersion version.Number
 	Rule, Mend   string

@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestDeletionAtAServer: a token that is not there is told apart from a server without tokens, and
-// a server's words reach the caller, with its status.
+// TestDeletionAtAServer: the errors of a missing token and of a server without tokens differ, and a
+// server's words reach the caller, with its status.
 func TestDeletionAtAServer(t *testing.T) {
 	for what, c := range map[string]struct {
 		status  int

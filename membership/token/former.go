@@ -17,7 +17,7 @@ import (
 )
 
 // A former token is a bootstrap-token Secret with a role. Secrets without one are of users and
-// their programs, and let nobody join.
+// their programs, and let no machine join.
 const (
 	namespace    = metav1.NamespaceSystem
 	namePrefix   = "bootstrap-token-"
@@ -107,7 +107,7 @@ func (f formerTokens) check(ctx context.Context, cas []string, p Proof, a Attemp
 	return s, counted, held.lets(a, cas, counted, now)
 }
 
-// wasCounted tells whether a use was counted for the attempt, not long ago.
+// wasCounted reports whether a use was counted for the attempt, not long ago.
 func wasCounted(s *corev1.Secret, digest string, now time.Time) bool {
 	for line := range strings.Lines(string(s.Data[keyUsedBy])) {
 		by, when, _ := strings.Cut(strings.TrimSpace(line), " ")

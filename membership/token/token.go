@@ -62,7 +62,7 @@ const (
 	AgentTTL   = 24 * time.Hour
 )
 
-// WithDefaults returns the spec with the defaults of its role for what was not given.
+// WithDefaults returns the spec with the defaults of its role for values that were not given.
 func (s Spec) WithDefaults(ttlGiven, usesGiven bool) Spec {
 	ttl, uses := AgentTTL, 0
 	if s.Role == Server {
@@ -119,7 +119,7 @@ type Made struct {
 // idForm is the form of a token's ID.
 var idForm = regexp.MustCompile(`^[a-z0-9]+$`)
 
-// IsID tells whether a text can be the ID of a token.
+// IsID reports whether a text can be the ID of a token.
 func IsID(text string) bool { return idForm.MatchString(text) }
 
 // Info is a token without its secret.

@@ -264,8 +264,8 @@ func TestALostOutcome(t *testing.T) {
 	}
 }
 
-// A machine that has joined and was removed keeps what it needs to be taken for the same attempt.
-// It does not come back by a token that is used up.
+// A machine that has joined and was removed keeps the data that make it the same attempt. It does
+// not come back by a token that is used up.
 func TestAnAttemptEnds(t *testing.T) {
 	s := newTokens()
 	tok := s.create(t, token.Spec{Role: token.Agent, Uses: 1})
@@ -281,8 +281,8 @@ func TestAnAttemptEnds(t *testing.T) {
 	}
 }
 
-// A machine whose join breaks off after its use was counted tries again with the same token; nobody
-// else does.
+// A machine whose join breaks off after its use was counted tries again with the same token; no
+// other machine does.
 func TestAnAttemptIsCountedOnce(t *testing.T) {
 	s := newTokens()
 	tok := s.create(t, token.Spec{Role: token.Server, Uses: 2, TTL: time.Hour})
@@ -315,9 +315,9 @@ func TestAnAttemptIsCountedOnce(t *testing.T) {
 	}
 }
 
-// TestATokenEndsWithItsCA: it is void when the cluster does not believe the CA any more for which
-// it was made, also in the hands of somebody who writes the digest of the new one before its
-// secret.
+// TestATokenEndsWithItsCA: it is void when the cluster does not believe the CA any more for
+// which it was made, also in the hands of a thief that writes the digest of the new one before
+// its secret.
 func TestATokenEndsWithItsCA(t *testing.T) {
 	s := newTokens()
 	former, next := digest, strings.Repeat("b", 64)
@@ -399,7 +399,7 @@ func former(id string) pki.Token {
 }
 
 // TestFormerTokens: a token in a Secret counts while a server may be of a version that makes such
-// ones. Secrets of users let nobody in, and stay.
+// ones. Secrets of users let no machine in, and stay.
 func TestFormerTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTokens(secret("server", token.Server, map[string]string{"barque-uses-left": "2"}), secret("agents", token.Agent, map[string]string{"expiration": "2030-01-02T04:04:05Z"}), secret("others", "", nil))
@@ -463,7 +463,7 @@ func TestFormerTokens(t *testing.T) {
 		if slices.Sort(ended); !slices.Equal(ended, []string{"agents", "server"}) || !strings.Contains(log.String(), "tokenID=agents") {
 			t.Errorf("ended are %q; log:\n%s", ended, log.String())
 		}
-		// A Secret that somebody makes lets nobody in, whatever it says.
+		// A user's Secret lets no machine in, whatever it says.
 		if _, err := s.client.CoreV1().Secrets(metav1.NamespaceSystem).Create(t.Context(), secret("rogue1", token.Server, nil), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}

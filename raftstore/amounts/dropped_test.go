@@ -39,8 +39,8 @@ func deadNewcomer(t *testing.T, c *storetest.Cluster, edit func(int, *raftstore.
 	return newcomer
 }
 
-// TestADeadNewcomerIsDropped: a server that dies before it has its vote keeps nobody from joining,
-// and is dropped after ten minutes. When it comes back it joins again by itself.
+// TestADeadNewcomerIsDropped: a server that dies before it has its vote blocks no other join, and
+// is dropped after ten minutes. When it comes back it joins again by itself.
 func TestADeadNewcomerIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := onDisk(t)
@@ -91,12 +91,12 @@ func TestADeadNewcomerIsDropped(t *testing.T) {
 }
 
 // TestTheLeaderAloneTakesNobodyForDead: a server that another voter reaches stays, with and without
-// a vote, and the status says what is wrong.
+// a vote, and the status names the fault.
 func TestTheLeaderAloneTakesNobodyForDead(t *testing.T) {
 	for name, votes := range map[string]bool{"without a vote": false, "with a vote": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				longer := 12 * time.Minute // than it takes to drop who has no vote
+				longer := 12 * time.Minute // than it takes to drop a server without a vote
 				if votes {
 					longer = 3 * time.Minute // than CleanAfter
 				}
@@ -167,7 +167,7 @@ func TestAServerWithoutAVoteMayBeAway(t *testing.T) {
 	})
 }
 
-// TestADroppedServerWhoseNameIsTaken: it is told so, and is not let in.
+// TestADroppedServerWhoseNameIsTaken: it gets that reason, and is not let in.
 func TestADroppedServerWhoseNameIsTaken(t *testing.T) {
 	needs.AllTests(t)
 	synctest.Test(t, func(t *testing.T) {

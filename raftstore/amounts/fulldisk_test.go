@@ -16,8 +16,8 @@ import (
 	"github.com/barque/barque/raftstore/transport/memnet"
 )
 
-// TestDeletingMakesRoom fills the disk by what the store itself holds. It must say that nobody can
-// help, take deletions, and go on by itself when these have made room, without a restart.
+// TestDeletingMakesRoom fills the disk by the store's own writes. It must say that no server can
+// take over, take deletions, and go on by itself when these have made room, without a restart.
 func TestDeletingMakesRoom(t *testing.T) {
 	cases := []struct{ kind, size string }{{"boltdb", "48m"}, {"wal", "160m"}}
 	if testing.Short() {

@@ -20,8 +20,8 @@ const (
 	historyAtMost = historyAge + 40*time.Second
 )
 
-// has tells whether a server can show a revision and watch from it. It must be able to do both, or
-// neither.
+// has reports whether a server can show a revision and watch from it. It must be able to do both,
+// or neither.
 func has(t *testing.T, s *raftstore.Server, revision uint64) bool {
 	t.Helper()
 	_, viewed := s.View(await.Context(t), raftstore.ViewOptions{Revision: revision})
@@ -87,9 +87,8 @@ func TestHistoryOfAnIdleCluster(t *testing.T) {
 	})
 }
 
-// TestHistoryWithClocksThatJump writes every 5 s, and changes what the wall clocks say
-// meanwhile. History holds what was written in the last five minutes, and nothing that is much
-// older.
+// TestHistoryWithClocksThatJump writes every 5 s, and changes the wall clocks meanwhile. History
+// holds the writes of the last five minutes, and nothing that is much older.
 func TestHistoryWithClocksThatJump(t *testing.T) {
 	needs.AllTests(t)
 	const every = 5 * time.Second

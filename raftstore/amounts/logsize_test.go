@@ -15,7 +15,7 @@ import (
 )
 
 // TestALogThatHasGrownGetsSmall: a burst of writes makes the file of the log large. When a snapshot
-// has what they wrote, the file gives the room back, while the server runs, and nothing is lost.
+// has these writes, the file gives the room back, while the server runs, and nothing is lost.
 func TestALogThatHasGrownGetsSmall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

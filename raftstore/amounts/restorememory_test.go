@@ -35,15 +35,15 @@ func bulk(bytes, round, differ int) func(yield func(*raftstore.Item) error) erro
 	}
 }
 
-// heapNow is what the heap holds that was not collected yet.
+// heapNow is the size of the heap's objects that were not collected yet.
 func heapNow() float64 {
 	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(sample)
 	return float64(sample[0].Value.Uint64())
 }
 
-// restored is the most that the heap held during restores into a server with a log on disk, beside
-// what it held when it was empty. The unit is what it holds at rest, with the state.
+// restored is the largest heap during restores into a server with a log on disk, less that of the
+// empty server. The unit is the heap at rest, with the state.
 type restored struct{ fromNothing, theSame, tenth, another float64 }
 
 // restoreMemory restores a state of that many bytes: from nothing, again, with another tenth, and
@@ -94,8 +94,8 @@ func restoreMemory(t testing.TB, bytes int) (r restored) {
 	return r
 }
 
-// TestRestoreMemory: during a restore memory holds one state and what differs from it. The bounds
-// have room for garbage and for the newest log entries, 8 MiB.
+// TestRestoreMemory: during a restore memory holds one state and the items that differ from it. The
+// bounds have room for garbage and for the newest log entries, 8 MiB.
 func TestRestoreMemory(t *testing.T) {
 	got := restoreMemory(t, 32<<20)
 	t.Logf("%+v", got)

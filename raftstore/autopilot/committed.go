@@ -65,7 +65,7 @@ func (c *Committed) Place(id string) (member, voter, known bool) {
 	return false, false, true
 }
 
-// endsLog tells whether the newest committed configuration is the last thing in a log that ends
+// endsLog reports whether the newest committed configuration is the last thing in a log that ends
 // with the index.
 func (c *Committed) endsLog(last uint64) bool {
 	newest := c.newest.Load()

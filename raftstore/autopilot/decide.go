@@ -20,7 +20,7 @@ type Server struct {
 	// first.
 	Decided time.Time
 
-	// Answers tells whether it answered the leader just now, and Silent for how long it has not.
+	// Answers reports whether it answered the leader just now, and Silent for how long it has not.
 	Answers bool
 	Silent  time.Duration
 	// Reached is the name of a voter that reaches it although the leader does not. It is looked for
@@ -39,7 +39,7 @@ type Server struct {
 	Stable time.Duration
 }
 
-// able tells whether a voter can take part in a decision of the group.
+// able reports whether a voter can take part in a decision of the group.
 func (s *Server) able() bool { return s.Answers && s.Ill == "" }
 
 // Policy is the operator's configuration.
@@ -200,7 +200,7 @@ func tally(servers []Server, but string) (voters, able int) {
 	return voters, able
 }
 
-// GuardError tells why a server must keep its vote.
+// GuardError has the reason why a server must keep its vote.
 type GuardError struct {
 	Name         string
 	Voters, Able int // of the remaining servers

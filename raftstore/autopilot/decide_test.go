@@ -107,8 +107,8 @@ func TestNeverCleansWhenTurnedOff(t *testing.T) {
 	}
 }
 
-// TestNoStepBreaksTheQuorum takes groups at random, carries out what is decided until nothing is,
-// and looks after each step whether the voters that are able are a quorum still.
+// TestNoStepBreaksTheQuorum takes groups at random, carries out each decision until there is none,
+// and checks after each step that the able voters are still a quorum.
 func TestNoStepBreaksTheQuorum(t *testing.T) {
 	seed := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(seed, 1))

@@ -42,7 +42,7 @@ func (a *Manager) Expelled(r group.Removal) {
 	a.removal.Do(func() {
 		a.opts.Logger.Error("this server was taken out of the cluster", "server", a.opts.ID, "at", r.At, "why", r.Why)
 		if a.opts.Dir != "" {
-			if err := disk.MarkRemoved(a.opts.Dir, r); err != nil { // the others will tell it again at the next start
+			if err := disk.MarkRemoved(a.opts.Dir, r); err != nil { // the others will report it again at the next start
 				a.opts.Logger.Warn("cannot mark the directory of a server that was removed", "err", err)
 			}
 		}

@@ -35,7 +35,7 @@ type Change struct {
 	Forwarded bool `json:"forwarded,omitempty"`
 }
 
-// ChangeKind tells changes apart. All of them may be repeated without harm.
+// ChangeKind is the kind of a change. All of them may be repeated without harm.
 type ChangeKind string
 
 const (

@@ -324,7 +324,7 @@ func (a *Manager) reaches(ctx context.Context, from, to string) error {
 	return err
 }
 
-// HandleReach tells another server whether this one can talk to a member.
+// HandleReach answers another server whether this one can talk to a member.
 func (a *Manager) HandleReach(ctx context.Context, payload []byte) (byte, []byte) {
 	var q reach
 	if err := json.Unmarshal(payload, &q); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// TestTheLogRepeatsItselfRarely: a step that fails at each look is told of once a minute.
+// TestTheLogRepeatsItselfRarely: a step that fails at each look is logged once a minute.
 func TestTheLogRepeatsItselfRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := NewObserver(nil, 1)
@@ -52,8 +52,8 @@ type snapshotList struct {
 
 func (s snapshotList) List() ([]*raft.SnapshotMeta, error) { return s.all, s.err }
 
-// TestCommittedAfterASnapshotThatCannotBeRead: nobody is told that a server has a vote, or none, by
-// what was before.
+// TestCommittedAfterASnapshotThatCannotBeRead: the places of servers are unknown then, instead of
+// those in an older configuration.
 func TestCommittedAfterASnapshotThatCannotBeRead(t *testing.T) {
 	var c Committed
 	meta := &raft.SnapshotMeta{Configuration: raft.Configuration{Servers: []raft.Server{{ID: "s1", Suffrage: raft.Voter}}}}

@@ -237,7 +237,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestForgedAbout exchanges what a sealed backup says of itself in clear, with right checksums.
+// TestForgedAbout exchanges the clear header of a sealed backup, with right checksums.
 func TestForgedAbout(t *testing.T) {
 	v := view(t, filled(t, 3, 6))
 	key := keys(t)["a secret key"]

@@ -31,8 +31,7 @@ type About struct {
 	Revision  uint64    `json:"revision"`
 	StateHash string    `json:"stateHash"` // 16 hexadecimal digits
 	Items     uint64    `json:"items"`
-	// Sealed tells that the content is encrypted, and Secrets that the keys of the cluster are in
-	// it.
+	// Sealed: the content is encrypted. Secrets: the keys of the cluster are in it.
 	Sealed  bool `json:"sealed"`
 	Secrets bool `json:"secrets"`
 	// Settings of the cluster that a new one must begin with. Not secret.

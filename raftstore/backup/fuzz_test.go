@@ -8,8 +8,9 @@ import (
 // fuzzKey opens the sealed files in testdata, and nothing else.
 const fuzzKey = "AGE-SECRET-KEY-1KP2J3Y97NKN6VKKYQUSNQUN3AS6773ARNCZYDAKR6JA0WJ83DZUS2MV6AG"
 
-// FuzzBlocks gives the reader any file, with checksums of blocks that hold, so that what is behind
-// them is reached. It may be sealed or not. Reading ends, and nothing unverified is called whole.
+// FuzzBlocks gives the reader any file, with checksums of blocks that hold, so that the content
+// behind them is reached. It may be sealed or not. Reading ends, and nothing unverified is
+// called whole.
 func FuzzBlocks(f *testing.F) {
 	f.Add([]byte(magic+"\x01\x00\x00\x00"+"\x01\x02\x00\x00\x00\x00\x00\x00\x00{}"), false)
 	f.Add([]byte(magic+"\x01\x00\x00\x00"+"\x01\x0f\x00\x00\x00\x00\x00\x00\x00{\"sealed\":true}"), true)

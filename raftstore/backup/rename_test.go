@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestRenameNew: a file gets a name that nobody has, whatever the file system can do, and is no
-// other one's successor.
+// TestRenameNew: a file gets a name that no other has, whatever the file system can do, and
+// replaces no other file.
 func TestRenameNew(t *testing.T) {
 	lacks := func(errno syscall.Errno) func(from, to string) error {
 		return func(from, to string) error { return &os.LinkError{Op: "link", Old: from, New: to, Err: errno} }

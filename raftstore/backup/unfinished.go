@@ -71,7 +71,7 @@ func sameFile(f *os.File) (bool, error) {
 
 func lock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) }
 
-// lockless tells that a file system has no locks.
+// lockless reports whether a file system has no locks.
 func lockless(err error) bool {
 	return errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.ENOLCK) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EINVAL)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/barque/barque/raftstore/backup"
 )
 
-// writerDir tells this test's own binary, started once more, where to begin a backup that it never
-// finishes.
+// writerDir has the directory in which this test's own binary, started once more, begins a backup
+// that it never finishes.
 const writerDir = "BARQUE_TEST_UNFINISHED_BACKUP"
 
 func TestMain(m *testing.M) {
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// entries returns the names of what is in a directory.
+// entries returns the names in a directory.
 func entries(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	all, err := os.ReadDir(dir)
@@ -50,8 +50,8 @@ func entries(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// age makes it look as if nobody had written to the files of a directory for a while, and touch as
-// if somebody just had.
+// age makes the files of a directory look as if they had not been written for a while, and touch as
+// if they just had been.
 func age(t *testing.T, dir string)   { written(t, dir, time.Now().Add(-time.Hour)) }
 func touch(t *testing.T, dir string) { written(t, dir, time.Now()) }
 
@@ -64,10 +64,10 @@ func written(t *testing.T, dir string, at time.Time) {
 	}
 }
 
-// TestAKilledSaveLeavesNothingForLong kills a process that writes a backup, of either kind. While
-// it lives nobody touches its file, and nobody does right after that: where locks are those of one
-// machine it may be another one's. Some time later the next backup, and Prune, remove it. What is
-// not ours stays.
+// TestAKilledSaveLeavesNothingForLong kills a process that writes a backup, of either kind.
+// While it lives its file stays, and so it does right after that: where locks are those of one
+// machine it may be another one's. Some time later the next backup, and Prune, remove it. Files
+// of others stay.
 func TestAKilledSaveLeavesNothingForLong(t *testing.T) {
 	v := view(t, filled(t, 20, 9))
 	for name, next := range map[string]func(dir string) error{
@@ -136,8 +136,8 @@ func TestAKilledSaveLeavesNothingForLong(t *testing.T) {
 	}
 }
 
-// TestABackupIsNeverEmpty: a backup has its name from when it is whole, not before. Who looks at
-// the wrong moment would count one, when old ones are removed, that may never become one.
+// TestABackupIsNeverEmpty: a backup has its name from when it is whole, not before. Otherwise a
+// removal of old ones at the wrong moment would count one that may never become one.
 func TestABackupIsNeverEmpty(t *testing.T) {
 	dir := t.TempDir()
 	v := view(t, filled(t, 20, 9))

@@ -8,13 +8,14 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// Values is what is kept of a value, beginning with the token of its write: see history.Item.
+// Values returns the recorded part of a value, which begins with the token of its write:
+// see history.Item.
 type Values func(value []byte) string
 
 // whole keeps values whole. Each is of one write.
 func whole(value []byte) string { return string(value) }
 
-// item translates an item; nil is none. What the store itself puts is of no client's write.
+// item translates an item; nil is none. A value of the store itself is of no client's write.
 func (v Values) item(i *raftstore.Item) history.Item {
 	if i == nil {
 		return history.Item{}

@@ -24,7 +24,7 @@ func (j *judge) explain() {
 			unknown = append(unknown, w)
 		case w.Outcome == Done && j.deletedBy(w):
 			// The later one found nothing to delete any more. So did one that was asked for when
-			// others had been told of the delete.
+			// others had seen the delete.
 			if other := acknowledged[w.Revision]; other == nil || w.Call < other.Call {
 				acknowledged[w.Revision] = w
 			}
@@ -52,22 +52,22 @@ func (j *judge) explain() {
 	}
 }
 
-// deletedBy tells whether a write that only deletes made its revision. If not, there was nothing to
-// delete.
+// deletedBy reports whether a write that only deletes made its revision. If not, there was nothing
+// to delete.
 func (j *judge) deletedBy(w *Write) bool {
 	e := j.Entry(w.Revision)
 	return e != nil && j.Whole(w.made, e) && j.allows(w, w.Revision) && !j.expires(e)
 }
 
-// foundNothing tells that a write that only deletes was acknowledged at a revision from before its
-// term: another one, whose outcome is unknown, has deleted what it was to delete.
+// foundNothing reports whether a write that only deletes was acknowledged at a revision from before
+// its term: another one, whose outcome is unknown, has deleted its keys.
 func (j *judge) foundNothing(w *Write, r uint64) bool {
 	of := func(o LedTerm) bool { return o.Term == w.Txn.Term }
-	before := func(o LedTerm) bool { return of(o) && o.Revision < r } // a term may be told of more than once
+	before := func(o LedTerm) bool { return of(o) && o.Revision < r } // a term may be recorded more than once
 	return slices.ContainsFunc(j.ledTerms, of) && !slices.ContainsFunc(j.ledTerms, before)
 }
 
-// expires tells whether a revision may be an expiry: all that was deleted was due, by some clock.
+// expires reports whether a revision may be an expiry: all that was deleted was due, by some clock.
 func (j *judge) expires(e *history.Entry) bool {
 	return !slices.ContainsFunc(e.Events, func(ev history.Event) bool {
 		return ev.Kind != history.Deleted || ev.Prev.Expires == 0 ||
@@ -93,13 +93,13 @@ func (j *judge) unacknowledged(e *history.Entry, unknown []*Write) (best *Write)
 	return best
 }
 
-// fenceAllows tells whether a write may have made a revision, as far as its term goes.
+// fenceAllows reports whether a write may have made a revision, as far as its term goes.
 func (j *judge) fenceAllows(w *Write, r uint64) bool {
 	return w.Txn.Term == 0 || !slices.ContainsFunc(j.ledTerms, func(o LedTerm) bool { return o.Term > w.Txn.Term && r > o.Revision })
 }
 
-// expiry checks that what expired, and was due, was given the time that was asked for, by any
-// clock.
+// expiry checks that a key that expired when it was due was given the time that was asked for, by
+// any clock.
 func (j *judge) expiry(e *history.Entry) {
 	if j.opts.Clocks == nil {
 		return
@@ -121,7 +121,7 @@ func (j *judge) expiry(e *history.Entry) {
 	}
 }
 
-// allows tells whether the write's preconditions hold before a revision.
+// allows reports whether the write's preconditions hold before a revision.
 func (j *judge) allows(w *Write, r uint64) bool {
 	return !slices.ContainsFunc(w.Txn.Require, func(p raftstore.Precondition) bool { return j.before(p.Key, r) != p.ModRevision })
 }

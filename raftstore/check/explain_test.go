@@ -9,8 +9,8 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// shown is a store that does everything right, and what a tap and a watcher of /a/ show of it. Its
-// clock goes on with each call of a client.
+// shown is a store that does everything right, and the batches that a tap and a watcher of /a/ show
+// of it. Its clock goes on with each call of a client.
 type shown struct {
 	*Record
 	tap, a *Watch
@@ -24,7 +24,7 @@ func newShown() *shown {
 	return &shown{Record: r, tap: r.Watch(&Watch{Tap: true}), a: r.Watch(&Watch{Prefix: "/a/"}), items: make(map[string]raftstore.Item)}
 }
 
-// execute brings operations into effect, at one revision, and shows nobody.
+// execute brings operations into effect, at one revision, and shows them to no watcher.
 func (h *shown) execute(txn raftstore.Txn) raftstore.Batch {
 	h.last++
 	b := raftstore.Batch{Revision: h.last}
@@ -43,7 +43,7 @@ func (h *shown) execute(txn raftstore.Txn) raftstore.Batch {
 	return b
 }
 
-// show tells the watchers.
+// show sends the batch to the watchers.
 func (h *shown) show(b raftstore.Batch) uint64 {
 	h.tell(h.tap, b)
 	b.Events = slices.DeleteFunc(slices.Clone(b.Events), func(e raftstore.Event) bool { return !strings.HasPrefix(e.Item.Key, "/a/") })
@@ -105,7 +105,7 @@ func deleting(keys ...string) (t raftstore.Txn) {
 	return t
 }
 
-// TestADeleteDeletesAllThatIsThere: of two deletes of which nobody was told, the one that names
+// TestADeleteDeletesAllThatIsThere: of two deletes that no watcher has seen, the one that names
 // another key too has not made a revision in which that key stayed.
 func TestADeleteDeletesAllThatIsThere(t *testing.T) {
 	h := newShown()
@@ -122,8 +122,8 @@ func TestADeleteDeletesAllThatIsThere(t *testing.T) {
 	}
 }
 
-// TestADeleteOfWhatWasSeenToBeGone: a delete that was asked for after watchers had been told of the
-// same delete found nothing. One of unknown outcome has made the revision.
+// TestADeleteOfWhatWasSeenToBeGone: a delete that was asked for after watchers had seen the same
+// delete found nothing. One of unknown outcome has made the revision.
 func TestADeleteOfWhatWasSeenToBeGone(t *testing.T) {
 	h := newShown()
 	h.write(putting("v1", "/s/1"))
@@ -138,7 +138,7 @@ func TestADeleteOfWhatWasSeenToBeGone(t *testing.T) {
 	}
 }
 
-// TestAWriteThatLeavesOutADelete: an acknowledged write that was to delete what was there, and did
+// TestAWriteThatLeavesOutADelete: an acknowledged write that was to delete a present key, and did
 // not, has not stayed whole.
 func TestAWriteThatLeavesOutADelete(t *testing.T) {
 	h := newShown()

@@ -14,7 +14,7 @@ import (
 )
 
 // Beside the verdict by the history, package linear looks for an order of the operations that
-// explains what the clients were told of keys and values. It is given no revisions. Keys whose
+// explains the clients' answers about keys and values. It is given no revisions. Keys whose
 // transactions go together are one group: each key below /m/<n>/ belongs to the group /m/<n>/, and
 // any other is its own. Keys that expire are left out.
 
@@ -46,9 +46,9 @@ func (r *Record) Visualize(w io.Writer) error {
 	return linear.Visualize(w, j.operations(), 10*time.Second)
 }
 
-// operations returns what is to be ordered: one for each group that an operation touches. A write
-// of unknown outcome that took effect has ended when the first server showed it; one that did not
-// is left out, as it looks like one that took effect after everything else.
+// operations returns the operations to be ordered: one for each group that an operation touches. A
+// write of unknown outcome that took effect has ended when the first server showed it; one that did
+// not is left out, as it looks like one that took effect after everything else.
 func (j *judge) operations() []linear.Operation {
 	var ops []linear.Operation
 	groups := make(map[string]bool)
@@ -105,8 +105,8 @@ func (j *judge) written(w *Write) linear.Operation {
 	return o
 }
 
-// demanded is what a precondition wants: it names a revision, for which the value stands that the
-// key got then.
+// demanded is the item that a precondition wants: it names a revision, for which the value stands
+// that the key got then.
 func (j *judge) demanded(p raftstore.Precondition) linear.Item {
 	if p.ModRevision == 0 {
 		return linear.Item{}

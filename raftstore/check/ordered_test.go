@@ -8,8 +8,8 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// TestTheSearchForAnOrder: what is given to package linear has an order when clients were told the
-// truth, and none when they were not. Times are given, so that it is known what follows on what.
+// TestTheSearchForAnOrder: the operations for package linear have an order when the clients'
+// answers are true, and none when they are not. Times are given, so that the sequence is known.
 func TestTheSearchForAnOrder(t *testing.T) {
 	const a, b, single = "/m/0/a", "/m/0/b", "/s/1"
 	item := func(key, value string, revision uint64) history.Item {

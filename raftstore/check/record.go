@@ -1,13 +1,13 @@
-// Package check records what clients of a store were told, and finds what contradicts the promises
-// of the store: that it is linearizable, that acknowledged writes stay, and what it says of
-// revisions, watches, fences and expiry.
+// Package check records the answers that clients of a store get, and finds those that contradict
+// the promises of the store: that it is linearizable, that acknowledged writes stay, and its
+// promises about revisions, watches, fences and expiry.
 //
 // The record holds taps: watches of everything on each server, which show every revision as it
 // comes about. The verdict builds the one history of the store from them, on which all servers must
-// agree, and holds everything that anybody was told against it. Each Put carries a value of its
-// own, so that each change finds the write that made it. What is judged so at every level is
-// package history's; terms, fences, expiry, views and deletes that nobody acknowledged are judged
-// here. Beside that, package linear looks for an order by itself, without revisions.
+// agree, and holds every answer against it. Each Put carries a value of its own, so that each
+// change finds the write that made it. Package history has the judgements that hold at every level;
+// terms, fences, expiry, views and unacknowledged deletes are judged here. Beside that, package
+// linear looks for an order by itself, without revisions.
 //
 // It is for tests, and does not care how the store runs: simulated or in processes of its own.
 package check
@@ -25,7 +25,7 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// Outcome is what a client knows about its write.
+// Outcome is a client's knowledge about its write.
 type Outcome int
 
 const (
@@ -53,7 +53,7 @@ type Write struct {
 	made *history.Write // as the history has it
 }
 
-// ReadKind tells reads apart.
+// ReadKind is the kind of a read.
 type ReadKind int
 
 const (
@@ -86,9 +86,9 @@ type Delivery struct {
 type Watch struct {
 	Client, Server, Life int
 	Prefix               string
-	After                uint64 // what it was asked for; 0 only where Tap is set
+	After                uint64 // the revision that was asked for; 0 only where Tap is set
 	Resumes              bool   // it goes on where the client's last one ended
-	Tap                  bool   // of everything; what taps show is the history
+	Tap                  bool   // of everything; the taps make the history
 	MustReach            uint64 // the revision that it had to come to; 0: none
 	Err                  string // why it ended
 	// Items are all that there was at After, of a tap that read them there: the history may begin
@@ -99,15 +99,15 @@ type Watch struct {
 	deliveries []Delivery
 }
 
-// LedTerm is one term in which a server leads, as AwaitLeadership told it.
+// LedTerm is one term in which a server leads, as AwaitLeadership returned it.
 type LedTerm struct {
 	Server, Life int
 	Term         uint64
-	Revision     uint64 // of the server when it was told
+	Revision     uint64 // of the server when AwaitLeadership returned
 	At           int64
 }
 
-// Record is what happened. All methods are safe for concurrent use.
+// Record is a record of events. All methods are safe for concurrent use.
 type Record struct {
 	start  time.Time
 	values Values
@@ -242,7 +242,7 @@ type Counts struct {
 	Checked, Skipped                               int // answers, by the verdict: skipped are those about parts that no tap saw
 }
 
-// Add adds what happened elsewhere.
+// Add adds the counts of another record.
 func (c *Counts) Add(o Counts) {
 	c.Writes, c.Unknown, c.Reads, c.Watches = c.Writes+o.Writes, c.Unknown+o.Unknown, c.Reads+o.Reads, c.Watches+o.Watches
 	c.Events, c.Terms, c.Checked, c.Skipped = c.Events+o.Events, c.Terms+o.Terms, c.Checked+o.Checked, c.Skipped+o.Skipped

@@ -20,14 +20,14 @@ const (
 
 // Options of a verdict.
 type Options struct {
-	// Clocks knows what the servers' wall clocks showed. Without it, expiry is not checked.
+	// Clocks has the times of the servers' wall clocks. Without it, expiry is not checked.
 	Clocks Clocks
 	// HistoryOnly leaves out the search for an order, which is for some thousand operations.
 	HistoryOnly bool
 }
 
-// Clocks knows what the wall clocks of all servers showed, at times of the record. Both are in Unix
-// milliseconds.
+// Clocks has the times that the wall clocks of all servers showed, at times of the record. Both are
+// in Unix milliseconds.
 type Clocks interface {
 	// Earliest is the least that any clock showed between two times.
 	Earliest(from, to int64) int64
@@ -62,7 +62,7 @@ func (r *Record) Verdict(opts Options) []history.Violation {
 	return j.All
 }
 
-// newJudge builds the history from the taps, and finds what made each revision.
+// newJudge builds the history from the taps, and finds the cause of each revision.
 func newJudge(r *Record, opts Options) *judge {
 	j := &judge{Record: r, Log: history.New(), opts: opts, seen: make(map[uint64]int64), byValue: make(map[string]*Write), fleeting: make(map[string]bool)}
 	j.Full = true
@@ -88,7 +88,7 @@ func newJudge(r *Record, opts Options) *judge {
 	return j
 }
 
-// watch takes in what a watcher was told.
+// watch takes in a watcher's batches.
 func (j *judge) watch(w *Watch) {
 	after, wants := w.After, func(key string) bool { return strings.HasPrefix(key, w.Prefix) }
 	if w.Tap {
@@ -130,7 +130,7 @@ func (w *Write) String() string {
 	return t
 }
 
-// answers checks what clients were told of a revision.
+// answers checks the revisions in clients' answers.
 func (j *judge) answers() {
 	for _, w := range j.writes {
 		if w.effect() != 0 {
@@ -143,7 +143,7 @@ func (j *judge) answers() {
 		switch {
 		case w.Outcome == Conflicted:
 			j.conflict(w)
-		case w.Outcome == Done: // what deletes only may have found nothing
+		case w.Outcome == Done: // a write that only deletes may have found nothing
 			j.Acknowledged(w.made, w.Revision)
 			j.survives(w)
 		}
@@ -153,7 +153,7 @@ func (j *judge) answers() {
 	}
 }
 
-// conflict checks a write that was told that a precondition did not hold.
+// conflict checks a write that was answered with a failed precondition.
 func (j *judge) conflict(w *Write) {
 	if !j.Known(w, w.Revision) {
 		return
@@ -198,7 +198,8 @@ type point struct {
 	what      fmt.Stringer
 }
 
-// realTime checks that what began after something else had ended is not before it in the history.
+// realTime checks that an operation that began after another had ended is not before it in
+// the history.
 func (j *judge) realTime() {
 	var told history.Told
 	told.Add(-1, j.first.After)
@@ -241,7 +242,7 @@ func (r *Read) String() string {
 	return fmt.Sprintf("read of client %d by server %d (%v to %v)", r.Client, r.Server, time.Duration(r.Call), time.Duration(r.Return))
 }
 
-// views checks what was asked of reads, and that no server goes back.
+// views checks the demands of reads, and that no server goes back.
 func (j *judge) views() {
 	lives := make(map[[2]int]*history.Told)
 	for _, r := range j.reads {

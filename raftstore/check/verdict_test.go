@@ -8,8 +8,8 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// TestADeleteThatFoundNothing: a leader deletes what an earlier one has deleted, of which nobody
-// was told. Both may have made the revision, but the second one's term began after it.
+// TestADeleteThatFoundNothing: a leader deletes a key that an earlier one has deleted, unseen by
+// any watcher. Both may have made the revision, but the second one's term began after it.
 func TestADeleteThatFoundNothing(t *testing.T) {
 	for _, began := range []uint64{1, 2} {
 		r := NewRecord()
@@ -20,7 +20,7 @@ func TestADeleteThatFoundNothing(t *testing.T) {
 		item := raftstore.Item{Key: "/s/2", Value: []byte("v1"), CreateRevision: 1, ModRevision: 1}
 		r.Write(Write{Client: 1, Txn: put}, raftstore.Result{Revision: 1}, nil)
 		r.Write(Write{Client: 2, Call: r.Now(), Txn: gone(4)}, raftstore.Result{}, raftstore.ErrUnknownOutcome)
-		second := Write{Client: 3, Server: 1, Call: r.Now(), Txn: gone(5)} // before anybody was told
+		second := Write{Client: 3, Server: 1, Call: r.Now(), Txn: gone(5)} // before any watcher saw it
 		tap := r.Watch(&Watch{Tap: true})
 		r.Deliver(tap, raftstore.Batch{Revision: 1, Events: []raftstore.Event{{Kind: raftstore.Created, Item: item}}})
 		deleted := item
@@ -46,7 +46,7 @@ func some() *shown {
 	return h
 }
 
-// TestNothingWrong has in it what a store may do that is not simply right.
+// TestNothingWrong has all that a store may do that is not simply right.
 func TestNothingWrong(t *testing.T) {
 	h := some()
 	h.state()
@@ -73,7 +73,7 @@ func TestNothingWrong(t *testing.T) {
 	}
 }
 
-// TestFaults is a list of what a wrong store might do. Each must be found.
+// TestFaults is a list of the faults that a wrong store might have. Each must be found.
 func TestFaults(t *testing.T) {
 	t5 := putting("t5", "/a/2")
 	both := putting("t5", "/a/2", "/a/3")
@@ -299,7 +299,7 @@ func TestGap(t *testing.T) {
 	if got := h.Verdict(Options{HistoryOnly: true}); len(got) != 0 || h.Counts().Skipped != 2 {
 		t.Errorf("%v, %d answers skipped, want 2 of the gap: the third one shows in the state", got, h.Counts().Skipped)
 	}
-	// What is unknown may take effect in the record that follows, once.
+	// A write of unknown outcome may take effect in the record that follows, once.
 	next := newShown()
 	next.Follow(h.Record)
 	next.put("u", "/a/u")

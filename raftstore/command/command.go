@@ -45,7 +45,7 @@ type ID struct {
 	Seq    uint64 // counts the origin's requests, from 1
 }
 
-// Kind tells requests apart.
+// Kind is the kind of a request.
 type Kind uint8
 
 const (
@@ -58,7 +58,7 @@ const (
 // Request is one caller's request.
 type Request struct {
 	ID ID
-	// Done tells that the origin has no use for the answers to its requests below this number.
+	// Done: the origin has no use for the answers to its requests below this number.
 	Done uint64
 	Kind Kind
 	Txn  kv.Txn // of KindTxn

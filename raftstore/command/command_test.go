@@ -113,7 +113,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestShortTTL: a time to live below what an entry can say is not none at all.
+// TestShortTTL: a time to live below the unit of an entry is not none at all.
 func TestShortTTL(t *testing.T) {
 	for given, want := range map[time.Duration]time.Duration{
 		0: 0, 1: time.Millisecond, 2500 * time.Microsecond: 2 * time.Millisecond, math.MaxInt64: math.MaxInt64 / time.Millisecond * time.Millisecond,

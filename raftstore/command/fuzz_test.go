@@ -7,7 +7,7 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// FuzzDecodeRequest reads what another server forwards.
+// FuzzDecodeRequest reads a request that another server forwards.
 func FuzzDecodeRequest(f *testing.F) {
 	for _, r := range sample().Requests {
 		f.Add(AppendRequest(nil, &r))
@@ -49,7 +49,7 @@ func FuzzDecodeItem(f *testing.F) {
 	})
 }
 
-// FuzzDecodeOutcome reads what another server answers.
+// FuzzDecodeOutcome reads the answer of another server.
 func FuzzDecodeOutcome(f *testing.F) {
 	f.Add(AppendOutcome(nil, &Outcome{Code: Applied, Revision: 7}))
 	f.Add(AppendOutcome(nil, &Outcome{Code: Conflict, Revision: 7, Key: "/a", Current: &kv.Item{Key: "/a", Value: []byte("v"), ModRevision: 3, Expires: -1}}))

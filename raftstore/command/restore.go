@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Step tells the parts of a restore apart. All of them may be repeated without harm.
+// Step is a part of a restore. All of them may be repeated without harm.
 type Step uint8
 
 const (

@@ -151,8 +151,8 @@ type QuarantineMark struct {
 // QuarantinePath is where that mark is.
 func QuarantinePath(dir string) string { return filepath.Join(dir, quarantineFile) }
 
-// ReadQuarantine returns why a server is in quarantine; empty when it is not. joinAgain tells
-// people how a server joins again.
+// ReadQuarantine returns why a server is in quarantine; empty when it is not. joinAgain is the
+// advice for operators how a server joins again.
 func ReadQuarantine(dir, joinAgain string) (reason string, err error) {
 	data, err := os.ReadFile(QuarantinePath(dir))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -12,8 +12,8 @@ import (
 	"github.com/barque/barque/raftstore/snapshot"
 )
 
-// ErrInstalling is returned while a snapshot of the leader is on disk and not yet the state: what
-// this server has without it is needed until then.
+// ErrInstalling is returned while a snapshot of the leader is on disk and not yet the state: this
+// server's own files are needed until then.
 var ErrInstalling = errors.New("a newer snapshot is about to become the state")
 
 // Purge removes everything from the directory that the newest snapshot, and the log after it, do

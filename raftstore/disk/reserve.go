@@ -61,12 +61,12 @@ type Reserve struct {
 	logger *slog.Logger
 	freed  chan struct{} // holds a token when the reserve was released
 
-	// Stuck tells that, as the leader last saw it, no other server can lead in its place.
+	// Stuck: as the leader last saw it, no other server can lead in its place.
 	Stuck atomic.Bool
 	// Filled holds a token when the disk has become full, for the leader.
 	Filled chan struct{}
 
-	// Full tells that the disk is full. It is set with mu held.
+	// Full: the disk is full. It is set with mu held.
 	Full atomic.Bool
 
 	mu   sync.Mutex
@@ -196,7 +196,7 @@ func (r *Reserve) Takes(req *command.Request) error {
 	return errDiskFull
 }
 
-// needsNoRoom tells whether a request makes nothing of the callers' larger.
+// needsNoRoom reports whether a request adds no data of the callers.
 func needsNoRoom(req *command.Request) bool {
 	switch req.Kind {
 	case command.KindCompact, command.KindExpire:

@@ -236,7 +236,7 @@ func (r *readableSnapshots) List() ([]*raft.SnapshotMeta, error) {
 	return shown, err
 }
 
-// tell logs what was read, in one line.
+// tell logs the log and the snapshot that were read, in one line.
 func (s *Start) tell(logger *slog.Logger) {
 	args := []any{
 		"log", s.Log.Kind, "entries", fmt.Sprintf("%d-%d", s.Log.First, s.Log.Last), "logBytes", s.Log.Bytes, "took", s.Took.Round(time.Millisecond),

@@ -7,8 +7,7 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// TestWhatAFullDiskTakes: what makes room, or room for what is decided about the group; nothing
-// else.
+// TestWhatAFullDiskTakes: requests that make room, and decisions about the group; no others.
 func TestWhatAFullDiskTakes(t *testing.T) {
 	txn := func(ops ...kv.Op) *command.Request {
 		return &command.Request{Kind: command.KindTxn, Txn: kv.Txn{Ops: ops}}

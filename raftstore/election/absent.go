@@ -30,7 +30,7 @@ type absence struct {
 	extra atomic.Int64 // ticks by which the time is extended
 }
 
-// tick takes the sample of a tick, and tells whether it is time to ask. Detect alone calls it.
+// tick takes the sample of a tick, and reports whether it is time to ask. Detect alone calls it.
 func (a *absence) tick(leader raft.ServerID, term uint64, writing bool) bool {
 	ticks := a.ticks.Load() + 1
 	if leader != "" || term != a.term || writing {
@@ -44,5 +44,5 @@ func (a *absence) tick(leader raft.ServerID, term uint64, writing bool) bool {
 // extend extends the time by so many ticks until it is called again.
 func (a *absence) extend(ticks int) { a.extra.Store(int64(ticks)) }
 
-// lasts tells whether this server has known of none of them for a while.
+// lasts reports whether this server has known of none of them for a while.
 func (a *absence) lasts() bool { return a.ticks.Load() >= shareTicks+a.extra.Load() }

@@ -31,7 +31,7 @@ type question struct {
 	Why    suspicion     `json:"why"`
 }
 
-// explain tells people why a server campaigns.
+// explain returns the reason for people why a server campaigns.
 func (q question) explain() string {
 	leader := group.NameOf(string(q.Leader))
 	switch q.Why {
@@ -44,7 +44,7 @@ func (q question) explain() string {
 	}
 }
 
-// Answer says whether the leader is lost, and how far the log of the answering server goes.
+// Answer reports whether the leader is lost, and how far the log of the answering server goes.
 type Answer struct {
 	Lost bool `json:"lost"`
 	// WouldCampaign is whether the server would campaign, and Candidate whether it does. Servers of

@@ -61,7 +61,7 @@ func (e *Elector) Detect(ctx context.Context) {
 	}
 }
 
-// finds tells whether this server itself answers a question with yes.
+// finds reports whether this server itself answers a question with yes.
 func (e *Elector) finds(q question) bool {
 	switch q.Why {
 	case gone:

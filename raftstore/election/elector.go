@@ -24,7 +24,7 @@ type Options struct {
 	Logger   *slog.Logger
 }
 
-// Raft is what an Elector needs of Raft. It is a *raft.Raft.
+// Raft is an Elector's view of Raft. It is a *raft.Raft.
 type Raft interface {
 	State() raft.RaftState
 	CurrentTerm() uint64
@@ -43,15 +43,15 @@ type Peers interface {
 	Tell(ctx context.Context, m group.Member, kind byte, message any) ([]byte, error)
 }
 
-// Server is what an Elector needs of the server.
+// Server is an Elector's view of the server.
 type Server interface {
 	Members() []group.Member
-	// MayLead tells whether nothing but the members' votes is in the way of this server's
+	// MayLead reports whether nothing but the members' votes is in the way of this server's
 	// leadership, and DiskHangs whether a write to its log hangs.
 	MayLead() bool
 	DiskHangs() bool
-	// Writing tells whether a write to the log is under way, and TermAt the term of its newest
-	// entry.
+	// Writing reports whether a write to the log is under way, and TermAt the term of its
+	// newest entry.
 	Writing() bool
 	TermAt(newest uint64) uint64
 	// Campaign makes Raft begin an election if it is still wanted then, and TellToCampaign makes

@@ -7,8 +7,8 @@ import (
 )
 
 // A server that is short of CPU hears late, answers late, and its timers end late. Extension is by
-// how much its time-outs are extended for that: by its own scheduling delay or by the leader's, as
-// it was last told. It applies to
+// how much its time-outs are extended for that: by its own scheduling delay or by the leader's last
+// reported one. It applies to
 //
 //   - the silence after which the leader is in doubt, and the time without a leader, in ticks;
 //   - the time for answers to a question;

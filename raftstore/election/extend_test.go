@@ -7,7 +7,7 @@ import (
 )
 
 // TestRaftHeartbeat: a leader has the ordinary time-out, so that it sends as many heartbeats as
-// ever. Nobody has less than that. A follower's becomes shorter only while the leader is heard.
+// ever. No server has less than that. A follower's becomes shorter only while the leader is heard.
 func TestRaftHeartbeat(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	const base = time.Second

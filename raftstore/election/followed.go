@@ -29,7 +29,7 @@ func (f *followed) changed() <-chan struct{} {
 	return f.over
 }
 
-// learn takes the known leader, and tells whether it is another one than before. Empty is none;
+// learn takes the known leader, and reports whether it is another one than before. Empty is none;
 // that does not end the waiting: the last leader may still answer.
 func (f *followed) learn(leader raft.ServerID) bool {
 	f.mu.Lock()

@@ -22,8 +22,8 @@ import (
 // connected.
 
 const (
-	// gonePause lies between the first two attempts to find out what became of a leader. Each pause
-	// is a tenth longer than the one before, up to goneSettled: it may live, as others hear.
+	// gonePause lies between the first two attempts to find out whether a leader is gone. Each
+	// pause is a tenth longer than the one before, up to goneSettled: it may live, as others hear.
 	gonePause   = 10 * time.Millisecond
 	goneSettled = time.Second
 )

@@ -111,7 +111,7 @@ func (e *Elector) observeElections() {
 			term := e.raft.CurrentTerm() + 1
 			e.opts.Logger.Info("this server campaigns", "term", term, "why", e.whyCampaigns(term))
 		}
-		return false // it was told above, before Raft goes on
+		return false // it was noted above, before Raft goes on
 	}))
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/barque/barque/raftstore/status"
 )
 
-// TestLeaderHistory: who leads is told together with why the one before does not any more.
+// TestLeaderHistory: the history has each leader together with the reason why the one before ended.
 func TestLeaderHistory(t *testing.T) {
 	var c leaderHistory
 	expect := func(leader, before, why string, term uint64) {
@@ -31,18 +31,18 @@ func TestLeaderHistory(t *testing.T) {
 	expect("", "s2", "s2 is gone", 2)
 	c.leads(3, "s3", "")
 	expect("s3", "s2", "s2 is gone", 3)
-	// One leader after the other, without a time between: nobody knows why.
+	// One leader after the other, without a time between: the reason is unknown.
 	c.leads(4, "s1", "")
 	expect("s1", "s3", "", 4)
 	c.leads(5, "s2", "s1 was slow")
 	expect("s2", "s1", "s1 was slow", 5)
-	// Nothing came of an election, and what is long ago is not why the next one was.
+	// An election without a winner, and events of long ago, are not the reason of the next one.
 	c.campaigns(6, "s2 is gone", false)
 	c.lost(7, "s2", "s2 handed over")
 	expect("", "s2", "s2 handed over", 7)
 	c.leads(8, "s1", "")
 	expect("s1", "s2", "s2 handed over", 8)
-	// An election, and another one, bring nobody: why the leader went is told all the same.
+	// An election, and another one, bring no leader: the reason why the last one went stays.
 	c.campaigns(9, "s1 is gone", false)
 	c.lost(9, "s1", "s1 handed over")
 	expect("", "s1", "s1 is gone", 9)
@@ -51,7 +51,7 @@ func TestLeaderHistory(t *testing.T) {
 	}
 	c.leads(11, "s3", "")
 	expect("s3", "s1", "s1 is gone; then an election brought no leader", 11)
-	// Where nobody has led before, why this one does is told with all that came of it.
+	// Where no server has led before, the reason has all the attempts.
 	var opened leaderHistory
 	opened.leads(2, "s1", "nobody led at the start")
 	if got := opened.newest()[0].Why; got != "nobody led at the start" {
@@ -70,7 +70,7 @@ func TestLeaderHistory(t *testing.T) {
 	if got := fresh.newest()[0].Why; got != "an election brought no leader" {
 		t.Errorf("after a start: %q", got)
 	}
-	// A reason is for one term, and what is taken back is none.
+	// A reason is for one term, and one that is taken back is none.
 	fresh.campaigns(3, "s1 is gone", false)
 	if got, other := fresh.whyCampaigns(3), fresh.whyCampaigns(4); got != "s1 is gone" || other != "" {
 		t.Errorf("for term 3 %q is noted, and %q for term 4", got, other)
@@ -82,7 +82,7 @@ func TestLeaderHistory(t *testing.T) {
 	}
 }
 
-// TestLeaderHistoryForgets: what is long ago goes.
+// TestLeaderHistoryForgets: old changes are dropped.
 func TestLeaderHistoryForgets(t *testing.T) {
 	var c leaderHistory
 	for i := range 3 * leaderChangesKept {

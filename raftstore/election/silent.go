@@ -18,7 +18,7 @@ import (
 //	  ▲                                        │
 //	  └────────────any sign of life────────────┘
 //
-// What keeps a leader that lives on a busy machine:
+// The signs that keep a leader on a busy machine:
 //
 //   - Any message from the leader to Raft, or over the connection for calls, is a sign of life. The
 //     goroutine that reads that connection answers pings. Word from others does not count.
@@ -81,7 +81,7 @@ func (s *silence) extend(ticks int) {
 }
 
 // tick takes the sample of a tick: the leader as Raft knows it, and whether there was a sign of
-// life of the last one known. It tells whether it is time to ask.
+// life of the last one known. It reports whether it is time to ask.
 func (s *silence) tick(leader raft.ServerID, life bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +143,7 @@ func (s *silence) limit() int {
 	return max(extended, min(allowance*(s.pauses[0].ticks+1), s.most))
 }
 
-// misses tells whether the silence of the leader has nearly reached this server's limit.
+// misses reports whether the silence of the leader has nearly reached this server's limit.
 func (s *silence) misses(leader raft.ServerID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,8 +168,8 @@ type lastRead struct {
 	read int64
 }
 
-// hears tells whether there was any message since the last call, and pings. Each tick does, so that
-// at most one of a silence goes uncounted.
+// hears reports whether there was any message since the last call, and pings. Each tick does, so
+// that at most one of a silence goes uncounted.
 func (r *lastRead) hears(link *rpc.Link) bool {
 	if link == nil {
 		return false

@@ -60,19 +60,19 @@ func TestSilence(t *testing.T) {
 		<-time.After(allowanceLasts/2 - 1)
 		expect("for some minutes", 5*allowance, false)
 		<-time.After(1)
-		expect("after them", 4*allowance, false) // this server has led meanwhile, say, and there was nobody to listen to
+		expect("after them", 4*allowance, false) // this server has led meanwhile, say, and there was no leader to listen to
 		<-time.After(allowanceLasts / 2)
 		expect("when all is forgotten", group.SilenceTicks, false)
 		e.follow("a")
-		// Nor does a server agree sooner with one who asks: what is normal here must not depose the
-		// leader.
+		// Nor does a server agree sooner with one that asks: a normal pause here must not depose
+		// the leader.
 		hush(4)
 		heard()
 		hush(12)
 		expect("less than it allows", 5*allowance, false)
 		hush(1)
 		expect("nearly what it allows", 5*allowance, true)
-		// Raft has given the leader up in the meantime: it was not slow, whoever was at fault.
+		// Raft has given the leader up in the meantime: it was not slow.
 		if e.tick("", false) {
 			t.Error("it is time to ask for a leader that nobody knows")
 		}
@@ -125,7 +125,7 @@ func TestWhyTheLeaderBeforeWentIsKnownByItsSilence(t *testing.T) {
 	}
 }
 
-// follower is a Raft of which a test says what it knows.
+// follower is a Raft whose state a test sets.
 type follower struct {
 	Raft
 	leader  raft.ServerID
@@ -143,7 +143,7 @@ type noLinks struct{ Peers }
 
 func (noLinks) At(string) *rpc.Client { return rpc.NewClient(rpc.ClientConfig{}) }
 
-// TestAVoteIsNoSignOfTheLeader: Raft notes a contact when it gives somebody its vote, too.
+// TestAVoteIsNoSignOfTheLeader: Raft notes a contact when it gives a vote, too.
 func TestAVoteIsNoSignOfTheLeader(t *testing.T) {
 	r := &follower{leader: "a"}
 	e := &Elector{raft: r, peers: noLinks{}, silence: newSilence(group.Timeouts{}.WithDefaults())}

@@ -80,7 +80,7 @@ func All() []string {
 // Func is called with the name of each reached point. A nil one does nothing.
 type Func func(name string)
 
-// At tells that the point is reached.
+// At is called when the point is reached.
 func (f Func) At(name string) {
 	if f != nil {
 		f(name)

@@ -60,7 +60,7 @@ func TestRequestTakesEffectOnce(t *testing.T) {
 	if other := m.do(t, 2, create(2, 1, 1, "/a"))[0]; other.Code != command.Conflict {
 		t.Errorf("another origin: %+v", other)
 	}
-	// What was refused must not take effect later, when its first copy arrives after the answer.
+	// A refused request must not take effect later, when its first copy arrives after the answer.
 	if refused := m.do(t, 2, create(1, 2, 2, "/a"))[0]; refused.Code != command.Conflict {
 		t.Errorf("%+v", refused)
 	}
@@ -139,8 +139,8 @@ func TestSnapshotHoldsEverything(t *testing.T) {
 	}
 }
 
-// TestNoClock reads the sources of what runs inside Apply: they may not import what is different on
-// two servers.
+// TestNoClock reads the sources of the packages that run inside Apply: they may not import sources
+// of differences between two servers.
 func TestNoClock(t *testing.T) {
 	banned := map[string]string{
 		"time":         "a clock differs between servers: time comes with the command",

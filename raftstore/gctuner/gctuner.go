@@ -8,10 +8,10 @@
 //	tight ──collecting takes more than MaxShare of the CPU used──▶ looser … Go's default, or Most
 //	tight ◀──less than half of that────────────────────────────── looser
 //
-// A large heap that has become busy after a rest would be collected a few times before that tells.
-// The goroutines that allocate help then, for seconds, since the heap has so little room to grow.
-// So the tuner also foresees what collecting will take, from the newest collection and the rate of
-// allocation, and is looser before.
+// A large heap that has become busy after a rest would be collected a few times before the costs
+// show. The goroutines that allocate help then, for seconds, since the heap has so little room to
+// grow. So the tuner also foresees the cost of collecting, from the newest collection and the rate
+// of allocation, and is looser before.
 //
 // By Go's default a small heap is collected all the time under load: of a server with 40 MiB alive,
 // requests allocate as much again in a second. So a small heap may become looser than that, as far
@@ -134,7 +134,7 @@ func read() reading {
 type keeper struct {
 	policy  Policy
 	percent int // in force
-	told    int // by collections, of what they took
+	told    int // percent that follows from the cost of collections
 
 	last     reading // the previous sample
 	measured reading // the newest sample with a new collection: the CPU times change with these
@@ -173,7 +173,7 @@ func (k *keeper) look(now reading) (d decision) {
 		k.measured, k.looks = now, 0
 	}
 	next := max(k.told, min(k.policy.needed(now.live, k.rate, k.cost, k.cpu), loosest))
-	if k.resting >= restLooks { // it may be long until the next collections tell that they are cheap
+	if k.resting >= restLooks { // it may be long until the next collections show that they are cheap
 		k.told = k.policy.tightest(now.live)
 		next = k.told
 	}
@@ -195,7 +195,7 @@ func share(from, to reading) float64 {
 	return collect / (collect + max(user, 0))
 }
 
-// cost is what a collection between two samples took, in CPU seconds.
+// cost is the cost of a collection between two samples, in CPU seconds.
 func cost(from, to reading) float64 {
 	return max(to.collect-from.collect+to.idle-from.idle, 0) / float64(to.cycles-from.cycles)
 }
@@ -232,5 +232,5 @@ func (p Policy) loosest(live, rate uint64) int {
 	return int(max(100*min(p.Most, window*rate)/max(live, p.Least), normal))
 }
 
-// differs tells whether a change is worth stopping the world for.
+// differs reports whether a change is worth stopping the world for.
 func differs(old, new int) bool { return 10*max(old-new, new-old) >= old }

@@ -24,8 +24,8 @@ func TestTightest(t *testing.T) {
 	}
 }
 
-// process is a process that allocates so much a second, and needs so much CPU to look through what
-// is alive.
+// process is a process that allocates so much a second, and needs so much CPU to mark its
+// live heap.
 type process struct {
 	live, rate uint64
 	mark       float64 // CPU seconds of a collection
@@ -113,7 +113,7 @@ func TestALittleWorkIsNotLoose(t *testing.T) {
 	}
 }
 
-// heap is a process that collects when it has allocated what its heap may grow by, and not before.
+// heap is a process that collects when its heap has grown by the percentage, and not before.
 type heap struct {
 	process
 	keeper
@@ -143,7 +143,7 @@ func newHeap(live uint64, mark float64) *heap {
 }
 
 // TestALargeHeapIsLooseBeforeItIsCollected: after a rest, a collection of seconds would come at
-// once, and all who allocate would help.
+// once, and all allocating goroutines would help.
 func TestALargeHeapIsLooseBeforeItIsCollected(t *testing.T) {
 	h := newHeap(2<<10*mib, 5)
 	h.pass(300, 50*mib, 1)
@@ -156,7 +156,7 @@ func TestALargeHeapIsLooseBeforeItIsCollected(t *testing.T) {
 	}
 }
 
-// TestForesightIsNoFloor: what is foreseen holds for as long as it is foreseen, and counts the CPU
+// TestForesightIsNoFloor: a foreseen cost holds for as long as it is foreseen, and counts the CPU
 // time that the process uses.
 func TestForesightIsNoFloor(t *testing.T) {
 	large := newHeap(1<<10*mib, 0.5)
@@ -174,7 +174,7 @@ func TestForesightIsNoFloor(t *testing.T) {
 	}
 }
 
-// TestAProcessThatRestsIsTight: nothing is collected there that could tell what collecting costs.
+// TestAProcessThatRestsIsTight: no collection there could show its cost.
 func TestAProcessThatRestsIsTight(t *testing.T) {
 	k, now := keeper{policy: Policy{}.withDefaults(), percent: normal, told: normal}, reading{}
 	dear := process{live: 64 * mib, rate: 200 * mib, mark: 0.1, used: 1}
@@ -211,7 +211,7 @@ func TestAProcessThatRestsGivesBack(t *testing.T) {
 		t.Errorf("it gave back %d times after that", n)
 	}
 	looks(1, 2*restBytes)
-	if n := looks(60, 0); n != 1 { // what it allocated while it rested is garbage, too
+	if n := looks(60, 0); n != 1 { // the garbage of its rest counts, too
 		t.Errorf("it gave back %d times after a moment's work", n)
 	}
 	if looks(1, 2*restBytes); looks(60, 0) != 0 {
@@ -219,7 +219,7 @@ func TestAProcessThatRestsGivesBack(t *testing.T) {
 	}
 }
 
-// TestKeep sets what the collector really does, and sets it back.
+// TestKeep sets the collector's own percentage, and sets it back.
 func TestKeep(t *testing.T) {
 	t.Setenv("GOGC", "")
 	before := debug.SetGCPercent(normal)
@@ -257,8 +257,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestTheFirstLookCountsFromTheStart: what a process did before is no reason to change anything,
-// nor a change that nobody makes.
+// TestTheFirstLookCountsFromTheStart: the use before the start is no reason to change anything.
 func TestTheFirstLookCountsFromTheStart(t *testing.T) {
 	start := reading{live: 256 * mib, allocated: 8 << 10 * mib, cycles: 50, collect: 0.1, user: 100}
 	k := newKeeper(Policy{}, start)

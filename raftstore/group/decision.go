@@ -23,7 +23,7 @@ import (
 //
 // A decision is carried out, however long the quorum needs the server and under any leader. Only
 // Promote takes it back. A removed server stays removed: its ID is never admitted again, and a
-// server with that ID is told of its removal.
+// server with that ID learns of its removal.
 
 // DecisionPrefix is the prefix of decisions' keys. A server's ID follows.
 const DecisionPrefix = kv.ReservedPrefix + "members/"
@@ -105,7 +105,7 @@ type MemberChange struct {
 	Why      string
 }
 
-// Removal tells that, when and why a server was taken out of the group.
+// Removal records when and why a server was taken out of the group.
 type Removal struct {
 	Name string    `json:"name"`
 	At   time.Time `json:"at"`

@@ -38,7 +38,7 @@ type stateAnswer struct {
 	Quarantined bool   `json:"quarantined,omitempty"`
 }
 
-// verdict tells a server that its state is wrong.
+// verdict is the message to a server that its state is wrong.
 type verdict struct {
 	Yours  state `json:"yours"`
 	Right  state `json:"right"`
@@ -206,8 +206,8 @@ func (c *comparison) opinions(members []group.Member) (opinions []opinion, voter
 	return opinions, voters
 }
 
-// condemn tells another server that its state is wrong. A server that could not be told is asked
-// again.
+// condemn sends another server the verdict that its state is wrong. A server that did not get it is
+// asked again.
 func (g *Guard) condemn(ctx context.Context, c *comparison, m group.Member, v verdict) {
 	log := g.opts.Logger.With("server", m.ID, "its", v.Yours, "right", v.Right)
 	if _, err := g.server.Tell(ctx, m, peer.CallIsolate, v); err != nil {
@@ -240,7 +240,7 @@ func (v *verdict) reason(g *Guard) string {
 		v.Agree, v.Voters, v.Right, g.opts.ServerID, v.Yours, g.opts.JoinAgain, g.opts.Dir)
 }
 
-// noteDoubt records that the members differ, if they do, and no majority tells which one is right.
+// noteDoubt records that the members differ, if they do, and no majority shows which one is right.
 func (g *Guard) noteDoubt(opinions []opinion) {
 	if !slices.ContainsFunc(opinions, func(o opinion) bool { return o.state != opinions[0].state }) {
 		return // too few answer

@@ -46,7 +46,7 @@ func TestMajority(t *testing.T) {
 	}
 }
 
-// TestComparisonAsksNobodyTwice asks with a node that cannot ask anybody.
+// TestComparisonAsksNobodyTwice asks with a node that cannot ask any member.
 func TestComparisonAsksNobodyTwice(t *testing.T) {
 	members := []group.Member{{ID: "a", Self: true}, {ID: "b"}, {ID: "c"}}
 	c := &comparison{answers: map[string]stateAnswer{"b": {}, "c": {}}}
@@ -55,7 +55,7 @@ func TestComparisonAsksNobodyTwice(t *testing.T) {
 	}
 }
 
-// TestQuarantineMark reads back what was written, and takes a mark that cannot be read for one.
+// TestQuarantineMark reads a written mark back, and takes one that cannot be read for a mark.
 func TestQuarantineMark(t *testing.T) {
 	dir := t.TempDir()
 	q, err := openQuarantine(dir, "")

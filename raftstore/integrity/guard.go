@@ -23,7 +23,7 @@ type Options struct {
 	Keep bool
 	// OnNewState is called, once, when a right state is on disk for the next start.
 	OnNewState func()
-	// JoinAgain tells people how a server joins again as a new one.
+	// JoinAgain is the advice for operators how a server joins again as a new one.
 	JoinAgain string
 	// CallTimeout bounds one call to another server.
 	CallTimeout time.Duration
@@ -32,7 +32,7 @@ type Options struct {
 	Logger      *slog.Logger
 }
 
-// Server is what a Guard needs of the server.
+// Server is a Guard's view of the server.
 type Server interface {
 	// CommitIndex is the newest entry known to be on a quorum, AwaitApplied waits until an entry is
 	// applied, and State is the state with all applied entries.
@@ -52,21 +52,21 @@ type Server interface {
 	// member, which gives it to its Guard: see TakeState. It returns that one's error.
 	SendState(ctx context.Context, id string) error
 
-	// Leads tells whether Raft has this server for the leader. StepDown ends its work as one, and
+	// Leads reports whether Raft has this server for the leader. StepDown ends its work as one, and
 	// HandOver makes another voter the leader.
 	Leads() bool
 	StepDown(cause error)
 	HandOver(why string) error
 }
 
-// Guard sees to it that a wrong state is not served.
+// Guard keeps a wrong state from being served.
 type Guard struct {
 	*Quarantine
 	opts   Options
 	server Server
 
 	compared atomic.Uint64          // the newest revision at which all members agreed
-	doubt    atomic.Pointer[string] // the members differ, and no majority tells which one is right
+	doubt    atomic.Pointer[string] // the members differ, and no majority shows which one is right
 
 	received atomic.Pointer[string] // the snapshot with the state of the leader
 }
@@ -83,7 +83,7 @@ func New(opts Options, server Server) (*Guard, error) {
 }
 
 // Compared returns the newest revision at which this server, as the leader, found all members to
-// agree; and what it found instead when no majority tells which one is right.
+// agree; and the different states when no majority shows which one is right.
 func (g *Guard) Compared() (revision uint64, undecided string) {
 	if doubt := g.doubt.Load(); doubt != nil {
 		undecided = *doubt
@@ -96,7 +96,7 @@ func (g *Guard) isolate(reason string) {
 	if !g.begin(reason) {
 		return
 	}
-	defer close(g.begun) // whoever heals removes the mark
+	defer close(g.begun) // the transfer of a right state removes the mark
 	g.withdraw()
 	if g.path == "" {
 		return

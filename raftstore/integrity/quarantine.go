@@ -12,16 +12,16 @@ import (
 // never again after that, until it is opened with another state: see statetransfer.go.
 //
 // A server in quarantine still takes and acknowledges log entries, and votes: its log is right,
-// only what it made of it is not, and the others may need its vote. It can even be elected, when no
-// other has as long a log; then it brings the others up to date, hands leadership over, and serves
-// nobody meanwhile.
+// only its state is not, and the others may need its vote. It can even be elected, when no other
+// has as long a log; then it brings the others up to date, hands leadership over, and serves no
+// request meanwhile.
 type Quarantine struct {
 	path  string        // of the mark; empty in memory
-	begun chan struct{} // closed by who has begun it, once the mark is written
+	begun chan struct{} // closed once the mark is written
 
 	mu     sync.Mutex
 	reason string
-	cure   string // what is done about it
+	cure   string // the attempt to get a right state
 
 	persisting sync.RWMutex // held for reading while Raft writes a snapshot of the state
 }
@@ -59,7 +59,7 @@ func (q *Quarantine) Why() string {
 	return q.reason
 }
 
-// treat takes note of what is done to get a right state, and returns whether that is news.
+// treat notes the cure, and returns whether it is news.
 func (q *Quarantine) treat(cure string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -68,7 +68,7 @@ func (q *Quarantine) treat(cure string) bool {
 	return news
 }
 
-// Explain is err, with what is done about it.
+// Explain is err, with the cure.
 func (q *Quarantine) Explain() error {
 	err := q.Err()
 	q.mu.Lock()

@@ -106,7 +106,7 @@ func (g *Guard) ask(ctx context.Context) error {
 	return err
 }
 
-// keepWrongState writes this server's state to a file, for those who look for the reason.
+// keepWrongState writes this server's state to a file, for the search for the reason.
 func (g *Guard) keepWrongState() error {
 	view := g.server.State().Latest()
 	return atomicfile.WriteFrom(filepath.Join(g.opts.Dir, disk.WrongFile), 0o600, func(w io.Writer) error {

@@ -118,7 +118,7 @@ func TestLostAnswer(t *testing.T) {
 }
 
 // TestLeaderOfAnotherVersion: a leader that does not know the question is asked again, more and
-// more rarely, and the reason is told.
+// more rarely, and the reason is logged.
 func TestLeaderOfAnotherVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -79,7 +79,7 @@ type Precondition struct {
 // everything, but only the store writes them.
 const ReservedPrefix = "\x00raftstore/"
 
-// OpKind tells operations apart.
+// OpKind is the kind of an operation.
 type OpKind uint8
 
 const (
@@ -113,7 +113,7 @@ type WatchOptions struct {
 	Progress time.Duration
 }
 
-// EventKind tells events apart.
+// EventKind is the kind of an event.
 type EventKind uint8
 
 const (

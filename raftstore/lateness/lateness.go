@@ -28,7 +28,7 @@ type Lateness struct {
 	others map[string]report
 }
 
-// report is what another server has measured.
+// report is another server's measurement.
 type report struct {
 	delay time.Duration
 	came  time.Time

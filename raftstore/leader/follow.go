@@ -75,7 +75,7 @@ func (l *Leadership) followDisk(ctx context.Context, told bool) bool {
 	return false
 }
 
-// whyDeposed tells why Raft has just ended the leadership of this server.
+// whyDeposed returns why Raft has just ended the leadership of this server.
 func (l *Leadership) whyDeposed() error {
 	transferee := l.transferee.Swap(nil)
 	switch now := l.parts.Raft.CurrentTerm(); {

@@ -21,15 +21,15 @@ import (
 	"github.com/barque/barque/raftstore/mvcc"
 )
 
-// fake is everything around a Leadership: a Raft that says what it is told to, and the server "a",
-// which votes with "b" and "c".
+// fake is everything around a Leadership: a Raft whose state a test sets, and the server "a", which
+// votes with "b" and "c".
 type fake struct {
 	state      atomic.Uint32 // a raft.RaftState
 	term       atomic.Uint64
 	hangs      atomic.Bool
 	sick       atomic.Bool // the server may not serve
 	changed    chan struct{}
-	transferTo atomic.Value // the ID of the server to which Raft was last told to transfer leadership
+	transferTo atomic.Value // the ID of the target of the last transfer of leadership
 	lost       []string
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// Transfer returns when the other server was told to campaign, or when ctx ends. why is the reason
-// in the history for people.
+// Transfer returns when the other server has the order to campaign, or when ctx ends. why is the
+// reason in the history for people.
 func (l *Leadership) Transfer(ctx context.Context, m group.Member, why string) error {
 	id, term := raft.ServerID(m.ID), l.parts.Raft.CurrentTerm()
 	if newest, is := l.transfers.Pending(term, id); is {

@@ -58,7 +58,7 @@ func (c *Cache) shrink() {
 	n := 0
 	for ; c.bytes > c.limit || len(c.entries)-n > cacheEntries; n++ {
 		c.bytes -= len(c.entries[n].Data)
-		c.entries[n] = raft.Log{} // lets go of its data
+		c.entries[n] = raft.Log{} // releases its data
 	}
 	c.first += uint64(n)
 	c.entries = c.entries[n:]

@@ -11,14 +11,14 @@ import (
 
 const testLimit = 1 << 20
 
-// seeded returns randomness whose seed the test tells.
+// seeded returns randomness whose seed the test logs.
 func seeded(t *testing.T) *rand.Rand {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	return rand.New(rand.NewPCG(seed, 1))
 }
 
-// TestCacheIsInvisible does what Raft does to a log, at random, with and without the cache.
+// TestCacheIsInvisible makes Raft's calls to a log, at random, with and without the cache.
 func TestCacheIsInvisible(t *testing.T) {
 	rnd := seeded(t)
 	plain, below := raft.NewInmemStore(), raft.NewInmemStore()

@@ -20,8 +20,8 @@ import (
 	"github.com/barque/barque/raftstore/faultpoint"
 )
 
-// contents are those of a directory at one moment: what is there when the process is killed
-// then.
+// contents are those of a directory at one moment: the files that a process killed then
+// would leave.
 func contents(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	files := make(map[string][]byte)
@@ -72,8 +72,8 @@ func TestCrashAtEachPoint(t *testing.T) {
 		type crash struct {
 			point       string
 			files       map[string][]byte
-			first, last uint64 // what was acknowledged
-			next        uint64 // what was under way may be there: the last entry then
+			first, last uint64 // the acknowledged entries
+			next        uint64 // a write under way may be there: the last entry then
 			first2      uint64 // and the first
 			term        uint64
 			voteTerm    uint64
@@ -171,12 +171,11 @@ func TestCrashAtEachPoint(t *testing.T) {
 	})
 }
 
-// candidate is for whom the test votes in a term.
+// candidate is the test's vote in a term.
 func candidate(term uint64) string { return fmt.Sprintf("server-%d", term) }
 
-// TestTornWrites loses power in the middle of a write: of what it changed, any part came to the
-// disk. What was acknowledged before is there; what was under way is there as a whole or not at
-// all.
+// TestTornWrites loses power in the middle of a write: any part of its changes came to the disk.
+// Writes acknowledged before are there; the one under way is there as a whole or not at all.
 func TestTornWrites(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -222,9 +221,9 @@ func TestTornWrites(t *testing.T) {
 	})
 }
 
-// tear returns the files before a write, with a part of the sectors that it changed. What comes
-// after a sync in the write comes after it here: of a file of bbolt, the meta page is last. What
-// was promised is written last of all.
+// tear returns the files before a write, with a part of the sectors that it changed. Sectors that
+// come after a sync in the write come after it here: of a file of bbolt, the meta page is last. The
+// mark is written last of all.
 func tear(rnd *rand.Rand, before, after map[string][]byte) map[string][]byte {
 	const sector = 512
 	torn := make(map[string][]byte)
@@ -260,8 +259,7 @@ func tear(rnd *rand.Rand, before, after map[string][]byte) map[string][]byte {
 	return torn
 }
 
-// TestUnguarded: without the file that tells what was promised, what is there counts, and it is
-// said.
+// TestUnguarded: without the mark, the log itself counts, and that is logged.
 func TestUnguarded(t *testing.T) {
 	forEachKind(t, func(t *testing.T, opts Options) {
 		l := open(t, opts)
@@ -281,7 +279,7 @@ func TestUnguarded(t *testing.T) {
 	})
 }
 
-// TestRefusals: what is wrong, where, and what to do.
+// TestRefusals: the errors name the fault, its place, and the remedy.
 func TestRefusals(t *testing.T) {
 	forEachKind(t, func(t *testing.T, opts Options) {
 		l := open(t, opts)

@@ -79,7 +79,7 @@ func (v *victim) restore(t *testing.T, name string, damaged []byte) {
 func (v *victim) trial(t *testing.T, what, name string, damaged []byte) (refused bool) {
 	t.Helper()
 	v.restore(t, name, damaged)
-	for round := range 2 { // what was damaged must not show later either
+	for round := range 2 { // the damaged entries must not show later either
 		l, err := Open(v.opts)
 		if err != nil {
 			var damage *CorruptError

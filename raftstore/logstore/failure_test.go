@@ -116,8 +116,8 @@ func TestTermOnFullDisk(t *testing.T) {
 	})
 }
 
-// TestReopenAfterFailure: what came to disk with a write that failed is not there when the next one
-// comes.
+// TestReopenAfterFailure: entries that came to disk with a failed write are not there when the next
+// one comes.
 func TestReopenAfterFailure(t *testing.T) {
 	forEachKind(t, func(t *testing.T, opts Options) {
 		var late error
@@ -153,8 +153,8 @@ func (f lateFailure) StoreLogs(entries []*raft.Log) error {
 }
 
 // TestSwitchThatMayNotLast: a new log has taken the place of the old one, and the disk is too full
-// to say that this is so after a crash, too. Whichever of the two is the log then lacks what would
-// be written to the other.
+// to say that this is so after a crash, too. Whichever of the two is the log then lacks the writes
+// to the other.
 func TestSwitchThatMayNotLast(t *testing.T) {
 	for _, sick := range []error{syscall.ENOSPC, syscall.EIO} {
 		opts := Options{Kind: WAL, Dir: t.TempDir(), Timeout: time.Hour}
@@ -183,7 +183,7 @@ func TestSwitchThatMayNotLast(t *testing.T) {
 	}
 }
 
-// TestTrim: the file of a Boltdb gives back what it does not need.
+// TestTrim: the file of a Boltdb gives back the room that it does not need.
 func TestTrim(t *testing.T) {
 	opts := Options{Dir: t.TempDir(), Timeout: time.Hour}
 	l := open(t, opts)

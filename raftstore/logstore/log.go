@@ -298,7 +298,7 @@ func (l *Log) GetUint64(key []byte) (uint64, error) {
 // Raft deletes the earlier entries instead of leaving a gap.
 func (l *Log) IsMonotonic() bool { return true }
 
-// Snapshotted tells that a snapshot that ends with an entry is on disk.
+// Snapshotted notes that a snapshot that ends with an entry is on disk.
 func (l *Log) Snapshotted(index uint64) error {
 	return l.mark.set(true, func(p *promises) { p.Snapshot = max(p.Snapshot, index) })
 }
@@ -337,7 +337,7 @@ func (l *Log) Close() error {
 	return errors.Join(err, l.mark.close())
 }
 
-// isFull tells that an error is a lack of room.
+// isFull reports whether an error is a lack of room.
 func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }

@@ -110,13 +110,13 @@ func TestEntriesAndValues(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// What Raft does: the beginning goes after a snapshot, the end when another leader
+		// As Raft deletes: the beginning goes after a snapshot, the end when another leader
 		// overrules it.
 		steps := []struct{ from, to, first, last uint64 }{
 			{1, 300, 301, 1000}, {900, 1000, 301, 899}, {850, 2000, 301, 849}, {301, 301, 302, 849}, {302, 849, 0, 0},
 		}
 		for _, step := range steps {
-			if err := l.Snapshotted(step.first); err != nil { // what a server would have
+			if err := l.Snapshotted(step.first); err != nil { // a server would have one
 				t.Fatal(err)
 			}
 			opts.Covered = max(step.first, step.to)
@@ -155,7 +155,7 @@ func TestEntriesAndValues(t *testing.T) {
 	})
 }
 
-// TestNoGaps: a log that ends before the snapshot has nothing to do with what follows it.
+// TestNoGaps: a log that ends before the snapshot is not connected to the entries after it.
 func TestNoGaps(t *testing.T) {
 	forEachKind(t, func(t *testing.T, opts Options) {
 		l := open(t, opts)
@@ -230,7 +230,7 @@ func (f *fullDisk) StoreLogs(entries []*raft.Log) error {
 	return f.Store.StoreLogs(entries)
 }
 
-// TestLogFailure: a log that cannot be written is told of until it can be written again.
+// TestLogFailure: a log that cannot be written is reported until it can be written again.
 func TestLogFailure(t *testing.T) {
 	disk := new(fullDisk)
 	log := open(t, Options{Timeout: time.Hour, Wrap: func(s Store) Store {

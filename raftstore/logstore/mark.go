@@ -39,7 +39,7 @@ const (
 	markLen   = len(markMagic) + 6*8 + 8
 )
 
-// openMark opens the mark. lost tells that it was there and cannot be read.
+// openMark opens the mark. lost: it was there and cannot be read.
 func openMark(path string) (m *mark, found, lost bool, err error) {
 	data, err := os.ReadFile(path)
 	switch {

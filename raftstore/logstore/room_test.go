@@ -28,9 +28,9 @@ func onDisk(t *testing.T, l *Log) int64 {
 	return info.Sys().(*syscall.Stat_t).Blocks * 512
 }
 
-// TestRoomOfItsOwn: what a server writes to be elected, and some deletions after that, fit into the
-// file that it has, whether that was made anew or not, and however large its last entries are.
-// Where not a byte is free there is nothing else.
+// TestRoomOfItsOwn: the writes of a server that is elected, and some deletions after that, fit into
+// the file that it has, whether that was made anew or not, and however large its last entries are.
+// Where not a byte is free there is no other room.
 func TestRoomOfItsOwn(t *testing.T) {
 	random := rand.NewChaCha8([32]byte{})
 	for name, c := range map[string]struct {
@@ -102,7 +102,7 @@ func TestRoomOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestANewLogHasRoom: a log that was just made has room of its own, before anybody has trimmed it.
+// TestANewLogHasRoom: a log that was just made has room of its own, before the first trim.
 func TestANewLogHasRoom(t *testing.T) {
 	l := open(t, Options{Dir: t.TempDir(), Timeout: time.Hour})
 	defer shut(t, l)
@@ -180,7 +180,7 @@ func TestRoomThatIsNotThere(t *testing.T) {
 	l := open(t, Options{Dir: t.TempDir(), Timeout: time.Hour})
 	defer func() { shut(t, l) }()
 	store(t, l, 1, 10)
-	fits := int64(roomBytes) / 2 // what the new file may take; the rest of the disk is full
+	fits := int64(roomBytes) / 2 // the room for the new file; the rest of the disk is full
 	l.home.put = func(path string, data []byte, mode os.FileMode) error {
 		next := record{Kind: Boltdb, Generation: l.home.rec.Generation + 1}
 		info, err := os.Stat(l.home.path(next))
@@ -303,8 +303,8 @@ func (s takings) Set(key, value []byte) error {
 	return s.Store.Set(key, value)
 }
 
-// TestTooLittleRoom: of a volume that has too little room for a log, nothing is taken. What there
-// is may be enough for a snapshot, which is the way out. Where it is seen to be too little not even
+// TestTooLittleRoom: of a volume that has too little room for a log, nothing is taken. Its room
+// may be enough for a snapshot, which is the way out. Where it is seen to be too little not even
 // for a moment.
 func TestTooLittleRoom(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -18,7 +18,7 @@ import (
 	"github.com/barque/barque/raftstore/faultpoint"
 )
 
-// watched is a Store that tells of each read.
+// watched is a Store that reports each read.
 type watched struct {
 	Store
 	read func(index uint64)
@@ -34,7 +34,7 @@ func grown(t *testing.T, opts Options) *Log {
 	t.Helper()
 	l := open(t, opts)
 	store(t, l, 1, 1000)
-	// Their terms are lower: nobody looks, as they go.
+	// Their lower terms do not matter, as they go.
 	for i := uint64(1001); i <= 2000; i += 50 {
 		var batch []*raft.Log
 		for j := range uint64(50) {
@@ -73,7 +73,7 @@ func fileSize(t *testing.T, l *Log) int64 {
 	return info.Size()
 }
 
-// TestShrink makes the file of a log smaller while somebody writes to it.
+// TestShrink makes the file of a log smaller while entries are written to it.
 func TestShrink(t *testing.T) {
 	opts := Options{Dir: t.TempDir(), Timeout: time.Hour, shrink: 1 << 20}
 	l := grown(t, opts)
@@ -123,8 +123,8 @@ func TestShrink(t *testing.T) {
 	}
 }
 
-// TestShrinkLater: what comes in between while the copy is made leaves the log as it is, with
-// nothing beside it.
+// TestShrinkLater: an event between, while the copy is made, leaves the log as it is, with nothing
+// beside it.
 func TestShrinkLater(t *testing.T) {
 	var stop func()
 	for name, c := range map[string]struct {
@@ -158,7 +158,7 @@ func TestShrinkLater(t *testing.T) {
 							t.Error(err)
 						}
 					}()
-					for len(l.writing) == 0 { // it may have to wait until nobody reads, in its turn to write
+					for len(l.writing) == 0 { // it may have to wait until no reader reads, in its turn to write
 						select {
 						case <-came:
 							return
@@ -261,7 +261,7 @@ func TestShrinkLeavesTheVolumeItsRoom(t *testing.T) {
 }
 
 // BenchmarkShrink makes the file of a log smaller that has so much left, while entries of 1 KiB are
-// written to it. It tells how long it took and for how long a write had to wait at most.
+// written to it. It reports how long it took and the longest wait of a write.
 func BenchmarkShrink(b *testing.B) {
 	for _, live := range []int{8, 100, 1000} {
 		b.Run(fmt.Sprintf("%dMB", live), func(b *testing.B) {

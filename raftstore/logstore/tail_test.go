@@ -9,7 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// moody is a log whose writes fail while it is told to.
+// moody is a log whose writes fail on request.
 type moody struct {
 	*raft.InmemStore
 	fails error
@@ -22,8 +22,8 @@ func (m *moody) StoreLogs(entries []*raft.Log) error {
 	return m.InmemStore.StoreLogs(entries)
 }
 
-// TestTail does what Raft does to a log, on a disk that is full now and then, and compares it with
-// what Raft believes: a failed write has changed nothing.
+// TestTail makes Raft's calls to a log, on a disk that is full now and then, and compares it with
+// Raft's view: a failed write has changed nothing.
 func TestTail(t *testing.T) {
 	rnd := seeded(t)
 	for range 200 {
@@ -73,7 +73,7 @@ func TestTail(t *testing.T) {
 					t.Fatalf("entry %d is %v, %v, want %v", i+1, got, err, e)
 				}
 			}
-			// What was acknowledged last is on disk, and all before it.
+			// The last acknowledged entries are on disk, and all before them.
 			if disk.fails == nil {
 				for i, e := range want {
 					var got raft.Log

@@ -111,7 +111,7 @@ func (l *Log) verifyVote() error {
 	return nil
 }
 
-// corrupt returns a CorruptError that tells where an entry is, or should be.
+// corrupt returns a CorruptError with the place where an entry is, or should be.
 func (l *Log) corrupt(index uint64, format string, args ...any) error {
 	if l.home == nil {
 		return corrupt("the log", fmt.Sprintf("entry %d", index), format, args...)

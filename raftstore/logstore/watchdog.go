@@ -103,7 +103,7 @@ func (w *Watchdog) Hanging() <-chan struct{} {
 	return w.hung
 }
 
-// Busy tells whether a write is under way.
+// Busy reports whether a write is under way.
 func (w *Watchdog) Busy() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

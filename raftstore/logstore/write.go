@@ -62,7 +62,8 @@ func (l *Log) tellFull(err error) error {
 	return err
 }
 
-// lacksRoom tells that a write failed because the disk is full, and may be repeated when it is not.
+// lacksRoom reports whether a write failed because the disk is full, and may be repeated when it
+// is not.
 func (l *Log) lacksRoom(err error) bool { return l.broken == nil && isFull(err) }
 
 func (l *Log) once(do func() error) error {

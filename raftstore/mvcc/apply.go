@@ -7,7 +7,7 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// Outcome says what became of a transaction.
+// Outcome is the outcome of a transaction.
 type Outcome struct {
 	// Revision of the transaction, or the store's revision when it changed nothing or was refused.
 	Revision uint64
@@ -18,8 +18,8 @@ type Outcome struct {
 	Full *kv.NoSpaceError
 }
 
-// Apply runs a transaction against the state that is not published yet. limit bounds what the items
-// may count together, as View.Bytes does; 0 is no bound. now is in Unix milliseconds. It is for the
+// Apply runs a transaction against the state that is not published yet. limit bounds the size of
+// all items, as View.Bytes counts it; 0 is no bound. now is in Unix milliseconds. It is for the
 // one writer.
 func (s *Store) Apply(txn *kv.Txn, now, limit int64) Outcome {
 	s.now = now

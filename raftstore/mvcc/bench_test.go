@@ -87,7 +87,7 @@ func BenchmarkCount10k(b *testing.B) {
 	}
 }
 
-// BenchmarkWriteBesideWatchers shows what a write costs while others watch other prefixes.
+// BenchmarkWriteBesideWatchers shows the cost of a write while others watch other prefixes.
 func BenchmarkWriteBesideWatchers(b *testing.B) {
 	for _, n := range []int{0, 1, 100, 5_000} {
 		b.Run(fmt.Sprintf("watchers=%d", n), func(b *testing.B) {
@@ -108,7 +108,7 @@ func BenchmarkWriteBesideWatchers(b *testing.B) {
 	}
 }
 
-// BenchmarkFanOut shows what it costs until all watchers of one prefix have a write.
+// BenchmarkFanOut shows the time until all watchers of one prefix have a write.
 func BenchmarkFanOut(b *testing.B) {
 	for _, n := range []int{1, 100, 5_000} {
 		b.Run(fmt.Sprintf("watchers=%d", n), func(b *testing.B) {
@@ -144,8 +144,8 @@ func BenchmarkFanOut(b *testing.B) {
 	}
 }
 
-// BenchmarkMemory loads keys and reports what the heap keeps for each of them, in relation to the
-// bytes of keys and values: without history, and with what history keeps after the load.
+// BenchmarkMemory loads keys and reports the heap for each of them, in relation to the bytes of
+// keys and values: without history, and with the history after the load.
 func BenchmarkMemory(b *testing.B) {
 	for _, c := range []struct{ keys, value int }{{100_000, 1024}, {300_000, 256}, {1_000_000, 100}} {
 		b.Run(fmt.Sprintf("keys=%d/value=%d", c.keys, c.value), func(b *testing.B) {

@@ -16,8 +16,8 @@ type Origin struct {
 
 // Load replaces everything by the items, which are those of a snapshot, and history by undos, which
 // are the steps back from there, newest first; there may be none. Views that readers hold stay as
-// they are. Watchers go on when the new history has what they have not seen, and are told that it
-// is compacted when not. Nothing changes when items or undos fails, or when what they give does not
+// they are. Watchers go on when the new history has all that they have not seen, and end with
+// ErrCompacted when not. Nothing changes when items or undos fails, or when their results do not
 // fit together or to the origin. It is for the one writer.
 func (s *Store) Load(origin Origin, items func(yield func(*kv.Item)) error, undos func(yield func(kv.Undo) error) error) error {
 	work, deadlines, hash := s.work, s.deadlines, s.hash
@@ -26,7 +26,7 @@ func (s *Store) Load(origin Origin, items func(yield func(*kv.Item)) error, undo
 	err := items(func(item *kv.Item) {
 		r := pack(item)
 		if same := work.get(item.Key); same == r {
-			r = same // which readers hold yet: so what is equal is in memory once
+			r = same // which readers still hold: so equal records are in memory once
 		}
 		s.keep(r)
 	})
@@ -76,8 +76,8 @@ func (s *Store) loadHistory(revision uint64, undos func(yield func(kv.Undo) erro
 			return err
 		}
 		if e.set(changes); e.root != nil {
-			// On the way back, what the new pin has and the one before it in time has not is what
-			// was replaced since the new one.
+			// On the way back, the nodes that the new pin has and the one before it in time has not
+			// are those replaced since the new one.
 			e.pinned = now.tree.begin()
 		}
 		entries = append(entries, e)

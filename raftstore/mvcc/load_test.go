@@ -58,7 +58,7 @@ func TestLoadChecksHistory(t *testing.T) {
 }
 
 // TestWatchOverALoad replaces the state under watchers, as when a follower is sent a snapshot.
-// Those that history still reaches go on without a gap; the others are told.
+// Those that history still reaches go on without a gap; the others get ErrCompacted.
 func TestWatchOverALoad(t *testing.T) {
 	ctx := context.Background()
 	s := New(Limits{})

@@ -7,7 +7,7 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// change is what one transaction did to one key: the record before it and the one after, empty
+// change is the effect of one transaction on one key: the record before it and the one after, empty
 // where there was or is none.
 type change struct{ before, after record }
 
@@ -62,8 +62,8 @@ func (e *entry) set(changes []change) {
 	}
 }
 
-// bytes returns the memory that the entry keeps: itself, and the records that it replaced. What it
-// put in their place is in the tree, or was replaced by a later entry, which counts it.
+// bytes returns the memory that the entry keeps: itself, and the records that it replaced. The new
+// records are in the tree, or were replaced by a later entry, which counts them.
 func (e *entry) bytes() int {
 	n := entryBytes + e.pinned
 	if len(e.changes) > 1 {
@@ -116,7 +116,7 @@ func (l *eventLog) append(entries []*entry) (concerned []*route) {
 	return concerned
 }
 
-// wake tells the watchers of the routes, and the callers that wait for any revision. The caller
+// wake wakes the watchers of the routes, and the callers that wait for any revision. The caller
 // does not hold the lock: thousands of watchers take a while to wake, and the first thing they do
 // is to read.
 func (l *eventLog) wake(concerned []*route) {

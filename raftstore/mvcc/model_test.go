@@ -23,7 +23,7 @@ type model struct {
 
 func newModel() *model { return &model{at: []map[string]kv.Item{{}}, log: [][]kv.Event{nil}} }
 
-// size is what the items count for the limit.
+// size is the size of the items for the limit.
 func (m *model) size(items map[string]kv.Item) (bytes int64) {
 	for _, item := range items {
 		bytes += int64(len(item.Key) + len(item.Value) + 64)
@@ -96,7 +96,7 @@ func (m *model) apply(txn *kv.Txn, now, limit int64) (uint64, verdict) {
 	return revision, applied
 }
 
-// expire deletes what is due, the oldest deadlines first.
+// expire deletes the due keys, the oldest deadlines first.
 func (m *model) expire(due int64, limit int) uint64 {
 	current := m.at[len(m.at)-1]
 	var keys []string
@@ -190,9 +190,9 @@ func checkView(t *testing.T, v *View, want map[string]kv.Item) {
 }
 
 // TestAgainstModel applies random transactions to the store and to plain maps, and compares every
-// revision in history, and what watchers of several prefixes see. In half of the rounds the store
-// is full most of the time. At the end, all of it goes into another store, as with a snapshot, and
-// is compared again.
+// revision in history, and the batches of watchers of several prefixes. In half of the rounds the
+// store is full most of the time. At the end, all of it goes into another store, as with a
+// snapshot, and is compared again.
 func TestAgainstModel(t *testing.T) {
 	seen := map[verdict]int{}
 	for round := range 20 {
@@ -277,7 +277,7 @@ func checkHistory(t *testing.T, rnd *rand.Rand, s *Store, m *model, from uint64)
 	}
 }
 
-// transfer loads what one store has into another.
+// transfer loads the content of one store into another.
 func transfer(from, to *Store, historyBytes int) error {
 	v, history := from.Latest(), from.History(historyBytes)
 	return to.Load(Origin{Revision: v.Revision(), Now: from.Now(), Hash: v.Hash()},

@@ -27,8 +27,8 @@ func (p *pins) reset(revision uint64) {
 	p.recent, p.oldest = nil, 0
 }
 
-// forget lets go of the snapshots before the revision at which history begins now: nobody can ask
-// for them, and each may have everything that was deleted since.
+// forget drops the snapshots before the revision at which history begins now: no reader can ask for
+// them, and each may have everything that was deleted since.
 func (p *pins) forget(oldest uint64) {
 	if p.newest != nil && p.newest.revision <= oldest {
 		p.newest = nil
@@ -68,8 +68,8 @@ func (p *pins) add(v *View) {
 	p.recent = append(p.recent, v)
 }
 
-// pin keeps the newest tree with its history entry, every now and then. Only then is it known what
-// the pin before it costs. The caller holds the lock of the log.
+// pin keeps the newest tree with its history entry, every now and then. Only then is the cost of
+// the pin before it known. The caller holds the lock of the log.
 func (s *Store) pin(e *entry) {
 	if e.revision-s.pins.last < s.limits.PinEvery {
 		return

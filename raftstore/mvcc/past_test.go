@@ -10,8 +10,8 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// TestCompactionFreesThePast: a snapshot that nobody can ask for any more may have gigabytes that
-// were deleted since, and after the last write nothing else would let go of it.
+// TestCompactionFreesThePast: a snapshot that no reader can ask for any more may have gigabytes
+// that were deleted since, and after the last write nothing else would drop it.
 func TestCompactionFreesThePast(t *testing.T) {
 	const pin = 16
 	s := New(Limits{PinEvery: pin})

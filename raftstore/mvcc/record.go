@@ -39,7 +39,7 @@ func pack(item *kv.Item) record {
 	return record(b.String())
 }
 
-// split returns the key and what follows it.
+// split returns the key and the rest of the record.
 func (r record) split() (key, rest string) {
 	n, size := uint64(r[0]), 1
 	if n >= 0x80 {
@@ -62,7 +62,7 @@ func (r record) item() kv.Item {
 	expires, k := uvarint(rest[n+m:])
 	item := kv.Item{Key: key, CreateRevision: create, ModRevision: create + since}
 	item.Expires = int64(expires>>1) ^ -int64(expires&1)
-	// The value of an Item is not to be changed by anybody, so it need not be copied.
+	// The value of an Item must not be changed, so it need not be copied.
 	value := rest[n+m+k:]
 	item.Value = unsafe.Slice(unsafe.StringData(value), len(value))
 	if len(value) == 0 {
@@ -86,7 +86,7 @@ func (r record) modRevision() uint64 {
 	return create + since
 }
 
-// size is what the item counts for the limit of the store: the same on all replicas.
+// size is the size of the item for the limit of the store: the same on all replicas.
 func (r record) size() int64 {
 	if r == "" {
 		return 0

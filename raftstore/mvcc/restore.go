@@ -18,7 +18,7 @@ import (
 // It is part of the state, and so of its snapshots: a server that comes in the middle can go on.
 //
 // An item that the state has, too, takes no memory of its own: both have the same record. So a
-// restore takes what differs from the state, beside some bytes for each item.
+// restore takes memory for the items that differ from the state, beside some bytes for each item.
 type Staging struct {
 	ID      uint64 // names the restore
 	Seq     uint64 // how many chunks have come
@@ -63,7 +63,7 @@ func (st *Staging) last() string {
 	return part[len(part)-1].key()
 }
 
-// Ascend calls yield with each item, until it returns false. It is for what FreezeStaging returned.
+// Ascend calls yield with each item, until it returns false. It is for the result of FreezeStaging.
 func (st *Staging) Ascend(yield func(kv.Item) bool) {
 	for _, part := range st.parts {
 		for _, r := range part {
@@ -76,7 +76,7 @@ func (st *Staging) Ascend(yield func(kv.Item) bool) {
 	}
 }
 
-// StepError is returned when a step of a restore does not fit to what came before.
+// StepError is returned when a step of a restore does not fit to the steps before.
 type StepError struct{ Reason string }
 
 func (e *StepError) Error() string { return e.Reason }
@@ -100,7 +100,7 @@ func (s *Store) BeginRestore(id uint64, now int64) error {
 }
 
 // StageItems puts the items of one chunk aside. Chunks count from 1; the keys ascend over all of
-// them. limit bounds what they may count together, as View.Bytes does, with the reserve of a full
+// them. limit bounds the size of all of them, as View.Bytes counts it, with the reserve of a full
 // store; 0 is no bound. It fails with a *kv.NoSpaceError when they count more.
 func (s *Store) StageItems(id, seq uint64, items []kv.Item, now, limit int64) error {
 	s.now = now
@@ -146,16 +146,16 @@ func (st *Staging) checkSpace(items []kv.Item, limit int64) *kv.NoSpaceError {
 	return &kv.NoSpaceError{Size: size, Needed: more, Limit: limit}
 }
 
-// RestoreTotals is what a restore must have put aside when it is committed.
+// RestoreTotals are the totals that a restore must have put aside when it is committed.
 type RestoreTotals struct{ Seq, Items, Sum uint64 }
 
 // maxRestored is the highest revision that a restore may ask for.
 const maxRestored = 1 << 62
 
-// CommitRestore replaces the state by the items that were put aside, at one revision that is above
-// all before, and at least atLeast. It returns that revision. An item that is what it was keeps its
-// revisions; all others are of the new one. History goes: watchers of older revisions are told that
-// these are compacted.
+// CommitRestore replaces the state by the items that were put aside, at one revision that is
+// above all before, and at least atLeast. It returns that revision. An unchanged item keeps
+// its revisions; all others are of the new one. History goes: watchers of older revisions end
+// with ErrCompacted.
 func (s *Store) CommitRestore(id uint64, want RestoreTotals, atLeast uint64, now int64) (uint64, error) {
 	s.now = now
 	st := s.staging
@@ -184,15 +184,15 @@ func (s *Store) CommitRestore(id uint64, want RestoreTotals, atLeast uint64, now
 			}
 		}
 	}
-	s.pending, s.compactTo = nil, 0 // what the entries before have changed is history, too
+	s.pending, s.compactTo = nil, 0 // the changes of the entries before are history, too
 	s.replaced = s.revision
 	s.setStaging(nil)
 	return s.revision, nil
 }
 
 // Advance raises the revision without a change of any item, and drops history: watchers of older
-// revisions are told that these are compacted. It is for a state whose newest revisions may have
-// been lost with their servers, and is no replica's then. It is for the one writer.
+// revisions end with ErrCompacted. It is for a state whose newest revisions may have been lost with
+// their servers, and is no replica's then. It is for the one writer.
 func (s *Store) Advance(to uint64) {
 	s.revision = max(s.revision, to)
 	s.pending, s.compactTo = nil, 0
@@ -212,7 +212,7 @@ func (r record) restored(prev record, revision uint64) record {
 	return pack(&item)
 }
 
-// sameContent tells whether both are records of one key with equal values and times of expiry.
+// sameContent reports whether both are records of one key with equal values and times of expiry.
 func (r record) sameContent(other record) bool {
 	if r == "" || other == "" {
 		return false
@@ -236,8 +236,8 @@ func (s *Store) AbortRestore(id, seq uint64, now int64) error {
 	return nil
 }
 
-// Staged returns how far the restore is that is under way, nil when none is. Any goroutine may call
-// it; the numbers in what it returns never change.
+// Staged returns the progress of the restore that is under way, nil when none is. Any goroutine may
+// call it; the numbers in the result never change.
 func (s *Store) Staged() *Staging { return s.staged.Load() }
 
 // FreezeStaging returns the restore that is under way as it is now, for good, nil when none is. It

@@ -9,7 +9,7 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// oneMemory tells whether both records are the same bytes in memory.
+// oneMemory reports whether both records are the same bytes in memory.
 func oneMemory(a, b record) bool {
 	return len(a) == len(b) && unsafe.StringData(string(a)) == unsafe.StringData(string(b))
 }
@@ -27,7 +27,7 @@ func some(changed ...int) (items []kv.Item) {
 	return items
 }
 
-// stage puts the items aside, in two chunks, and returns what they must sum up to.
+// stage puts the items aside, in two chunks, and returns their totals.
 func stage(t *testing.T, s *Store, items []kv.Item) RestoreTotals {
 	t.Helper()
 	want := RestoreTotals{Seq: 2, Items: uint64(len(items))}
@@ -51,8 +51,9 @@ func recordsOf(v *View) map[string]record {
 	return all
 }
 
-// TestRestoreSharesWhatIsEqual: an item that the state has already is in memory once, while it is
-// put aside and afterwards. What was put aside goes part by part when it is put in place.
+// TestRestoreSharesWhatIsEqual: an item that the state has already is in memory once, while it
+// is put aside and afterwards. The items that were put aside go part by part when they are put
+// in place.
 func TestRestoreSharesWhatIsEqual(t *testing.T) {
 	s := New(Limits{})
 	want := stage(t, s, some())
@@ -93,8 +94,9 @@ func TestRestoreSharesWhatIsEqual(t *testing.T) {
 	}
 }
 
-// TestFrozenStaging: a snapshot of a restore has what was put aside when it was taken, whatever
-// becomes of the restore. Loaded into a store with the same state, it shares with that, too.
+// TestFrozenStaging: a snapshot of a restore has the items that were put aside when it was
+// taken, whatever becomes of the restore. Loaded into a store with the same state, it shares
+// with that, too.
 func TestFrozenStaging(t *testing.T) {
 	s := New(Limits{})
 	want := stage(t, s, some())

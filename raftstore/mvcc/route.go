@@ -9,8 +9,8 @@ import (
 )
 
 // route is the part of the log that watchers of one prefix want: they share it. A write looks up
-// the routes that its keys belong to, adds itself to each and wakes the watchers there; nobody else
-// notices it. There is no queue for a watcher anywhere: a watcher is a position in its route.
+// the routes that its keys belong to, adds itself to each and wakes the watchers there, and no
+// others. There is no queue for a watcher anywhere: a watcher is a position in its route.
 //
 // A route reaches back as far as one of its watchers has asked for, and no further than history.
 // Guarded by the log's lock.
@@ -79,7 +79,7 @@ func (r *route) drop(revision uint64) {
 // end is the number that the route's next entry will have.
 func (r *route) end() int64 { return r.first + int64(len(r.entries)) }
 
-// batch returns what the route wants of the entry.
+// batch returns the part of the entry that the route wants.
 func (r *route) batch(e *entry) kv.Batch {
 	if newest := r.newest.Load(); newest != nil && newest.Revision == e.revision {
 		return *newest

@@ -16,7 +16,7 @@ type Stats struct {
 
 	Watchers int
 	Events   uint64 // handed to watchers so far
-	Expired  uint64 // watches that ended so far because history no longer held what came next
+	Expired  uint64 // watches that ended so far because history no longer held their next revision
 	// Lag counts the batches handed to watchers so far by how many revisions newer than the batch's
 	// there were: Lag[0] those with none, and Lag[i] those with 2^(i-1) up to 2^i-1, the last one
 	// also those with more. LagSum is the sum of all.
@@ -43,7 +43,7 @@ func (s *Store) Stats() Stats {
 	return stats
 }
 
-// counts are of what watchers were given.
+// counts are of the batches that watchers got.
 type counts struct {
 	events, compacted, lagSum atomic.Uint64
 	lag                       [LagClasses]atomic.Uint64

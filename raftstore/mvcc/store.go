@@ -10,8 +10,8 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// Limits bound history. Zero values mean the defaults. How old history gets is for those to say who
-// call Compact.
+// Limits bound history. Zero values mean the defaults. The callers of Compact decide how old
+// history gets.
 type Limits struct {
 	// HistoryBytes bounds the memory that history keeps beside the newest items. Default: 64 MiB.
 	HistoryBytes int
@@ -53,7 +53,7 @@ type Store struct {
 	pins      pins
 }
 
-// published is what readers see.
+// published is the readers' state.
 type published struct {
 	View
 	deadlines *btree.BTreeG[deadline]

@@ -20,11 +20,11 @@ type tree struct {
 	root  *node // nil when empty
 	owner *mark // nil when frozen: such a tree is never written to
 	// replaced counts the bytes of the nodes that were in the tree when the epoch began and are not
-	// any more: what it costs to keep the tree of that moment.
+	// any more: the cost of keeping the tree of that moment.
 	replaced int
 }
 
-// mark says who may change a node in place, and since which epoch the node is there.
+// mark says which tree may change a node in place, and since which epoch the node is there.
 type mark struct{ epoch uint64 }
 
 // node is a leaf, which has records, or an inner node, which has children. All keys below
@@ -38,7 +38,7 @@ type node struct {
 	sum      sum
 }
 
-// sum is what is below a node.
+// sum has the totals below a node.
 type sum struct {
 	records int
 	bytes   int64 // as record.size counts
@@ -52,7 +52,7 @@ func (t *tree) freeze() tree {
 	return tree{root: t.root}
 }
 
-// begin begins an epoch, and returns what keeping the tree from the begin of the last one costs.
+// begin begins an epoch, and returns the cost of keeping the tree from the begin of the last one.
 func (t *tree) begin() (replaced int) {
 	replaced, t.replaced = t.replaced, 0
 	t.owner = &mark{t.owner.epoch + 1}
@@ -162,7 +162,7 @@ func (t *tree) own(n *node) *node {
 const nodeBytes = 96
 
 // insert puts the record below n, which is this tree's own. When n has become too large it is
-// split: what is on its right is returned.
+// split: its right part is returned.
 func (t *tree) insert(n *node, r record) (old record, right *node) {
 	key := r.key()
 	if n.children == nil {
@@ -317,7 +317,7 @@ func (t *tree) join(n *node, left int) {
 	n.bounds = slices.Delete(slices.Clone(n.bounds), left, left+1)
 }
 
-// below returns what the keys under the given one sum up to.
+// below returns the totals of the keys under the given one.
 func (t tree) below(key string) (s sum) {
 	n := t.root
 	if n == nil {

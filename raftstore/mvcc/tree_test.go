@@ -105,7 +105,7 @@ func TestTree(t *testing.T) {
 }
 
 // TestTreeLosesWholeBranch empties an inner node whose neighbours have become small enough to take
-// it in, but only after it was down to its last record: there is nothing left of it to be taken in.
+// it in, but only after it was down to its last record: nothing of it is left to be taken in.
 func TestTreeLosesWholeBranch(t *testing.T) {
 	for _, emptied := range []int{0, 1} {
 		tr := newTree()

@@ -18,7 +18,7 @@ func (v *View) Hash() uint64 { return v.hash }
 // Len returns the number of keys.
 func (v *View) Len() int { return v.tree.len() }
 
-// Bytes returns what the items count for the limit of the store: keys, values, and kv.ItemOverhead
+// Bytes returns the size of the items for the limit of the store: keys, values, and kv.ItemOverhead
 // for each. It is equal on all replicas that have this revision.
 func (v *View) Bytes() int64 { return v.tree.sum().bytes }
 

@@ -54,7 +54,7 @@ func (w *watcher) enter(prefix string) {
 }
 
 // reenter goes on in the log that took the place of the one that the watcher was reading, if it has
-// what the watcher has not seen.
+// all that the watcher has not seen.
 func (w *watcher) reenter() error {
 	l := w.log
 	l.mu.Lock()
@@ -137,7 +137,7 @@ func (w *watcher) stopped(ctx context.Context) error {
 }
 
 // read takes the next batch. Without one it returns the head of the log, up to which the watcher
-// has now seen everything, and what to wait for.
+// has now seen everything, and a channel to wait for.
 func (w *watcher) read() (batch kv.Batch, head uint64, changed <-chan struct{}, err error) {
 	l := w.log
 	l.mu.RLock()
@@ -150,7 +150,7 @@ func (w *watcher) read() (batch kv.Batch, head uint64, changed <-chan struct{}, 
 		if err := l.reaches(w.after); err != nil {
 			return kv.Batch{}, 0, nil, err
 		}
-		w.pos = r.first // it starts in the future, and wanted nothing of what was dropped
+		w.pos = r.first // it starts in the future, and wanted nothing of the dropped part
 	}
 	for ; w.pos < r.end(); w.pos++ {
 		if e := r.entries[w.pos-r.first]; e.revision > w.after { // else it starts in the future

@@ -14,8 +14,8 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// TestADecisionOfAnEarlierTerm has a server that led decide something that rests on what it saw
-// then: on a configuration, for one, whose last change was never committed.
+// TestADecisionOfAnEarlierTerm has a server that led make a decision that rests on its view then:
+// on a configuration, for one, whose last change was never committed.
 func TestADecisionOfAnEarlierTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)
@@ -69,7 +69,7 @@ func TestFrozenLeaderTakesNobodyForDead(t *testing.T) {
 			t.Fatal("it answers")
 			return 0
 		}
-		<-time.After(10 * time.Minute) // in which nobody was asked
+		<-time.After(10 * time.Minute) // in which no server was asked
 		if got := silent(); got > time.Minute {
 			t.Errorf("it was asked for the first time, and is said to have been silent for %v", got)
 		}
@@ -102,8 +102,8 @@ func blockedDeparture(t *testing.T, cleanAfter time.Duration) (s *sickbay, leade
 	return s, leader, leaves, dead, log
 }
 
-// TestADepartureThatIsBlockedHoldsUpNobody: who is dead for long is taken out, and without it the
-// departure has its quorum.
+// TestADepartureThatIsBlockedHoldsUpNobody: a server that is dead for long is taken out, and
+// without it the departure has its quorum.
 func TestADepartureThatIsBlockedHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, leader, leaves, dead, _ := blockedDeparture(t, 10*time.Minute)
@@ -125,7 +125,7 @@ func TestADepartureThatIsBlockedHoldsUpNobody(t *testing.T) {
 }
 
 // TestADepartureThatIsBlockedIsLookedAtInPeace: not as often as one that goes on, and the log says
-// of it once what it lacks.
+// once what the departure lacks.
 func TestADepartureThatIsBlockedIsLookedAtInPeace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, leader, leaves, _, log := blockedDeparture(t, 0)

@@ -11,7 +11,7 @@ import (
 )
 
 // TestCrashInTheMiddleOfABootstrap opens a store whose first start ended after Raft had written its
-// term and before it wrote who the members are.
+// term and before it wrote the members.
 func TestCrashInTheMiddleOfABootstrap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := logstore.NewInMemory()

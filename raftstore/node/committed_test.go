@@ -20,7 +20,7 @@ func (s *stuck) Error() error {
 	return nil
 }
 
-// TestAChangeThatWaitsForAnEntryGetsOne: nobody writes, and it is carried out.
+// TestAChangeThatWaitsForAnEntryGetsOne: it is carried out without any write of a client.
 func TestAChangeThatWaitsForAnEntryGetsOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)

@@ -104,8 +104,8 @@ type Config struct {
 	// Report of the program goes into the Detail of this server's status, as JSON. It must return
 	// when ctx ends; nil: none.
 	Report func(ctx context.Context) []byte
-	// JoinAgain tells the operator, in messages, how a server joins again as a new one. Default:
-	// with an empty directory.
+	// JoinAgain is the advice, in messages to operators, how a server joins again as a new one.
+	// Default: with an empty directory.
 	JoinAgain string
 
 	// LogStore is how the log is kept on disk: "boltdb", which is the default, or "wal".

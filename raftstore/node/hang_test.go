@@ -191,8 +191,8 @@ func (s *sickbay) write(i int) error {
 	}
 }
 
-// check sees to it that all servers come to the same state, in which each write that was
-// acknowledged took effect, once.
+// check fails unless all servers come to the same state, in which each acknowledged write took
+// effect, once.
 func (s *sickbay) check() {
 	s.t.Helper()
 	want := s.base + s.done.Load()
@@ -377,7 +377,7 @@ func TestALeaderWithASlowDiskLeadsOn(t *testing.T) {
 	})
 }
 
-// TestOnlyServerWhoseDiskHangs: nobody can take its place, so it leads again when it can.
+// TestOnlyServerWhoseDiskHangs: no other can take its place, so it leads again when it can.
 func TestOnlyServerWhoseDiskHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 1)

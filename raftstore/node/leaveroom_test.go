@@ -20,9 +20,9 @@ import (
 	"github.com/barque/barque/raftstore/transport/memnet"
 )
 
-// TestAStopLeavesTheLogItsRoom: what a server with a full disk has written since it shortened its
-// log took the room that the log had of its own. It gets some again when the server stops, while
-// there is some, for the start after that.
+// TestAStopLeavesTheLogItsRoom: the writes of a server with a full disk since it shortened its log
+// took the log's own room. It gets some again when the server stops, while there is some, for the
+// start after that.
 func TestAStopLeavesTheLogItsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -37,7 +37,7 @@ func TestAStopLeavesTheLogItsRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := n.storage.Reserve
-		r.Full.Store(true)   // and nobody shortens the log for that
+		r.Full.Store(true)   // and the log is not shortened for that
 		for i := range 500 { // 1.5 MB, in entries so small that a write to the file moves little, and frees little
 			ops := []kv.Op{{Kind: kv.Delete, Key: fmt.Sprintf("/%d/%s", i, strings.Repeat("k", 3<<10))}}
 			if _, err := n.Propose(t.Context(), &command.Request{Kind: command.KindTxn, Txn: kv.Txn{Ops: ops}}); err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/barque/barque/raftstore/group"
 )
 
-// TestSplitVotesAreNotWaitedFor has up to three of four survivors campaign at about the
-// same time, the one whose turn it is and others. Votes are split, or one deposes another that has
-// just won. What follows is no wait for Raft's time-outs, and no row of elections.
+// TestSplitVotesAreNotWaitedFor has up to three of four survivors campaign at about the same time,
+// the one whose turn it is and others. Votes are split, or one deposes another that has just won.
+// Neither a wait for Raft's time-outs nor a row of elections follows.
 func TestSplitVotesAreNotWaitedFor(t *testing.T) {
 	again := 0
 	for round := range 12 {
@@ -25,7 +25,7 @@ func TestSplitVotesAreNotWaitedFor(t *testing.T) {
 			<-time.After(time.Second)
 			dead := s.leader(-1)
 			term := s.nodes[dead].leader.Term()
-			rivals := rand.Perm(4)[:1+round%2] // not all survivors, of whom absent.go tells
+			rivals := rand.Perm(4)[:1+round%2] // not all survivors: see absent.go for that
 			s.net.Delay(func(string, string, int) time.Duration { return rand.N(10 * time.Millisecond) })
 			s.hosts[dead].Close()
 			began := time.Now()
@@ -54,9 +54,9 @@ func insist(t *testing.T, n *Node) {
 	}
 }
 
-// TestACandidateFollowsNobody: while this server campaigns as it was told to, a leader's message
-// comes. Raft names that leader for ever when it dies and no other is elected. This server must
-// know all the same that there is none, and since when.
+// TestACandidateFollowsNobody: while this server campaigns on request, a leader's message comes.
+// Raft names that leader for ever when it dies and no other is elected. This server must know all
+// the same that there is none, and since when.
 func TestACandidateFollowsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 5)
@@ -66,7 +66,7 @@ func TestACandidateFollowsNobody(t *testing.T) {
 		<-time.After(time.Second)
 		dead := s.leader(-1)
 		n, winner := s.nodes[(dead+1)%5], s.nodes[(dead+2)%5]
-		for _, i := range []int{0, 3, 4} { // two of five elect nobody
+		for _, i := range []int{0, 3, 4} { // two of five elect no leader
 			s.hosts[(dead+i)%5].Close()
 		}
 		term := n.raft.CurrentTerm()

@@ -19,8 +19,8 @@ import (
 	"github.com/barque/barque/raftstore/peer"
 )
 
-// TestADemotionIsDoneWhenItIsCommitted: who was told that a server has lost its vote may switch it
-// off.
+// TestADemotionIsDoneWhenItIsCommitted: an operator may switch the server off once its demotion is
+// reported as done.
 func TestADemotionIsDoneWhenItIsCommitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)
@@ -89,7 +89,7 @@ func TestADemotionIsDoneWhenItIsSettled(t *testing.T) {
 }
 
 // TestADemotionIsDoneInAnIdleGroup: the leader, one of an older version, writes nothing behind the
-// configuration, and nobody else writes.
+// configuration, and no client writes.
 func TestADemotionIsDoneInAnIdleGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)
@@ -139,7 +139,8 @@ func TestAMemberIsOneWhenThatIsCommitted(t *testing.T) {
 	}
 }
 
-// TestWhatANewerVersionRecordedIsNoEndlessWait: it is told at once that this server does not know.
+// TestWhatANewerVersionRecordedIsNoEndlessWait: the caller learns at once that this server does not
+// know the decision.
 func TestWhatANewerVersionRecordedIsNoEndlessWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)
@@ -156,14 +157,14 @@ func TestWhatANewerVersionRecordedIsNoEndlessWait(t *testing.T) {
 	})
 }
 
-// TestConfigurationsAreSettled: also where nobody writes.
+// TestConfigurationsAreSettled: also without writes of clients.
 func TestConfigurationsAreSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)
 		for i, n := range s.nodes {
 			s.await(fmt.Sprintf("server %d knows that the configuration is settled", i), func() bool { return n.autopilot.Committed().Settled(n.raft.AppliedIndex()) })
 		}
-		<-time.After(time.Minute) // what was begun is over
+		<-time.After(time.Minute) // the changes that were begun are over
 		n := s.nodes[s.leader(-1)]
 		last := n.raft.LastIndex()
 		<-time.After(time.Minute)
@@ -173,7 +174,7 @@ func TestConfigurationsAreSettled(t *testing.T) {
 	})
 }
 
-// TestAPromotionTakesADemotionBack: the one who demoted is told what became of it.
+// TestAPromotionTakesADemotionBack: the caller of the demotion gets the outcome.
 func TestAPromotionTakesADemotionBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)
@@ -201,9 +202,9 @@ func TestAPromotionTakesADemotionBack(t *testing.T) {
 	})
 }
 
-// TestABlockedDepartureWaits: a departure is recorded, and then the quorum needs the server.
-// Whoever waits is told, at the leader and elsewhere; it is carried out when it can be, or taken
-// back by a promotion.
+// TestABlockedDepartureWaits: a departure is recorded, and then the quorum needs the server. Each
+// waiting caller learns it, at the leader and elsewhere; the departure is carried out when it can
+// be, or taken back by a promotion.
 func TestABlockedDepartureWaits(t *testing.T) {
 	for name, c := range map[string]struct {
 		change autopilot.Change

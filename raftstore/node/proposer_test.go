@@ -18,7 +18,7 @@ import (
 	"github.com/barque/barque/raftstore/status"
 )
 
-// slowRaft takes entries and answers them when it is told to.
+// slowRaft takes entries and answers them on request.
 type slowRaft struct {
 	release chan struct{}
 	entries []int // how many requests each has
@@ -46,7 +46,7 @@ func (f *slowFuture) Response() any {
 }
 
 // TestWaitingRequestsShareEntries: while some entries are under way nothing else is proposed, and
-// what came meanwhile goes out in as few entries as hold it.
+// the requests that came meanwhile go out in as few entries as hold them.
 func TestWaitingRequestsShareEntries(t *testing.T) {
 	for what, c := range map[string]struct {
 		value, waiting int
@@ -106,9 +106,9 @@ func TestWaitingRequestsShareEntries(t *testing.T) {
 	}
 }
 
-// TestFullQueue fills the queue while no entry comes back: by number, and by bytes. What does not
-// fit is refused at once, as certainly not proposed, and what was taken is answered when entries
-// come back.
+// TestFullQueue fills the queue while no entry comes back: by number, and by bytes. Requests that
+// do not fit are refused at once, as certainly not proposed, and the others are answered when
+// entries come back.
 func TestFullQueue(t *testing.T) {
 	const length = 40
 	for what, c := range map[string]struct{ value, fits int }{

@@ -12,7 +12,7 @@ import (
 	"github.com/barque/barque/raftstore/leader"
 )
 
-// What a leader with a full disk does: see package leader.
+// The behaviour of a leader with a full disk: see package leader.
 const (
 	stuckAfter = leader.StuckAfter
 	fullLook   = leader.FullLook
@@ -26,8 +26,8 @@ func (s *sickbay) fill(i int) {
 	r.Release()
 }
 
-// TestMembersLeaveAFullLeader: what is decided about members goes through on a full disk. Taking
-// out the server that has it is a way out.
+// TestMembersLeaveAFullLeader: decisions about members go through on a full disk. Taking out the
+// server that has it is a way out.
 func TestMembersLeaveAFullLeader(t *testing.T) {
 	for _, kind := range []autopilot.ChangeKind{autopilot.DemoteMember, autopilot.RemoveMember} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestMembersLeaveAFullLeader(t *testing.T) {
 				s := newSickbay(t, 3)
 				full := s.leader(-1)
 				r := s.nodes[full].storage.Reserve
-				r.Full.Store(true) // and nobody has told the leader yet that it is to hand over
+				r.Full.Store(true) // and the leader does not know yet that it is to hand over
 				began := time.Now()
 				if err := s.nodes[full].Apply(s.ctx, autopilot.Change{Kind: kind, ID: s.nodes[full].ID()}); err != nil {
 					t.Fatal(err)
@@ -93,8 +93,9 @@ func TestAFullLeaderHandsOverAtOnce(t *testing.T) {
 	})
 }
 
-// TestWhoDoesNotAnswerIsWaitedFor: that nobody can lead in place of a full leader is said when for
-// a while nobody has had room who answers, and no later because somebody does not answer.
+// TestWhoDoesNotAnswerIsWaitedFor: that no server can lead in place of a full leader is
+// reported when for a while none that answers has had room, and no later because another one
+// does not answer.
 func TestWhoDoesNotAnswerIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)
@@ -114,8 +115,8 @@ func TestWhoDoesNotAnswerIsWaitedFor(t *testing.T) {
 	})
 }
 
-// TestAFullLeaderWaitsForNobodyElse: who does not answer does not delay that the one leads who has
-// room.
+// TestAFullLeaderWaitsForNobodyElse: a server that does not answer does not delay the leadership of
+// one that has room.
 func TestAFullLeaderWaitsForNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)
@@ -131,8 +132,8 @@ func TestAFullLeaderWaitsForNobodyElse(t *testing.T) {
 	})
 }
 
-// TestWhoIsSlowToAnswerIsFound: a server that has room again leads, also when it was said before
-// that nobody can, and when its answer takes longer than the looks before that might.
+// TestWhoIsSlowToAnswerIsFound: a server that has room again leads, also when the log said before
+// that none can, and when its answer takes longer than the looks before that might.
 func TestWhoIsSlowToAnswerIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)

@@ -51,15 +51,15 @@ func TestTransferTwice(t *testing.T) {
 	})
 }
 
-// TestTransferWhileTheDiskHangs: who wants to wait a second does not wait until the leader's disk
-// comes back.
+// TestTransferWhileTheDiskHangs: a caller with a time-out of a second does not wait until the
+// leader's disk comes back.
 func TestTransferWhileTheDiskHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)
 		leader := s.leader(-1)
 		transferee, _ := s.nodes[leader].member(s.nodes[(leader+1)%3].id.ServerID)
 		s.disks[leader].hang()
-		stuck := s.nodes[leader].raft.Apply(nil, 0) // Raft writes it, and hears nobody meanwhile
+		stuck := s.nodes[leader].raft.Apply(nil, 0) // Raft writes it, and handles no message meanwhile
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()

@@ -22,7 +22,7 @@ import (
 //
 // Raft's ServerAddressProvider is not used for that: it is asked for an ID alone, and would have to
 // find the configuration's address with each message. Where it knows none, Raft goes to an address
-// without an ID. docs/benchmarks.md has what a cluster loses without all of this.
+// without an ID. docs/benchmarks.md has the losses of a cluster without all of this.
 
 // Destination names a server at an address. Without an ID it is any server that answers there.
 func Destination(id, addr string) string {
@@ -53,7 +53,7 @@ type cachedAddress struct {
 
 func newAddressCache() *addressCache { return &addressCache{entries: make(map[string]cachedAddress)} }
 
-// learn takes a member's word on its own address and tells whether that is news.
+// learn takes a member's word on its own address and reports whether that is news.
 func (c *addressCache) learn(id, addr, configured string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -139,7 +139,7 @@ func TestRaftIsForMembers(t *testing.T) {
 	}
 }
 
-// TestRaftIsForMembersAtAnyTime: a peer that was welcome, because nobody knew a leader yet, is not
+// TestRaftIsForMembersAtAnyTime: a peer that was welcome, because no leader was known yet, is not
 // heard any more once it is a stranger, also with bytes that are on their way. The reader gets the
 // reason, and the connection ends.
 func TestRaftIsForMembersAtAnyTime(t *testing.T) {

@@ -22,7 +22,7 @@ const (
 	CallHello   byte = 9        // a hello in JSON; answered with one
 	CallReach   byte = 10       // a reach in JSON
 	CallLost    byte = 11       // a question in JSON; answered with an election.Answer
-	// 12 told why a leader handed over.
+	// 12 had the reason of a handover.
 	CallSendState byte = 13 // the ID of a server in quarantine, in JSON
 
 	AnswerOK          byte = 128
@@ -49,8 +49,8 @@ func Refusedf(format string, args ...any) error {
 // off, and another one can be asked.
 var ErrLeaderChanged = errors.New("another server leads now")
 
-// CallError says what the failure of a call to the leader means; sent is the meaning when the
-// request may have arrived.
+// CallError returns the error that the failure of a call to the leader means; sent is the error
+// when the request may have arrived.
 func CallError(err, sent error) error {
 	switch {
 	case errors.Is(err, rpc.ErrTooLarge):
@@ -102,6 +102,6 @@ func Refuse(err error) (byte, []byte) {
 	return answerUnknown, []byte(err.Error())
 }
 
-// Urgent tells which calls are sent at once: writes come in numbers, and are better sent together;
-// one question for a read stands for many readers.
+// Urgent reports whether a call is sent at once: writes come in numbers, and are better sent
+// together; one question for a read stands for many readers.
 func Urgent(kind byte) bool { return kind == CallTerm || kind == CallRead }

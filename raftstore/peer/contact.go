@@ -13,7 +13,7 @@ import (
 	"github.com/barque/barque/raftstore/group"
 )
 
-// hello is what two servers tell each other when one of them looks for the others.
+// hello is the message of a server that looks for the others, and the answer.
 type hello struct {
 	ID      string `json:"id"`
 	Address string `json:"address"`
@@ -21,7 +21,7 @@ type hello struct {
 	Known map[string]string `json:"known,omitempty"`
 	// Leader, in an answer, is the ID of the one that the sender knows to lead.
 	Leader string `json:"leader,omitempty"`
-	// Removed, in an answer, tells that the server that asks was taken out of the group for good.
+	// Removed, in an answer, has the removal of the caller from the group for good.
 	Removed *group.Removal `json:"removed,omitempty"`
 }
 
@@ -32,7 +32,7 @@ const contactEvery = 2 * time.Second
 // an address that is not its own any more. It ends with ctx.
 //
 // After a change of addresses it tries the old ones of the others, and those that Options.Known
-// gives. A server that is found tells more addresses. That is enough for an election, and the
+// gives. A server that is found gives more addresses. That is enough for an election, and the
 // elected leader corrects the configuration of the group.
 func (p *Peers) KeepContact(ctx context.Context) {
 	ticker := time.NewTicker(contactEvery)
@@ -55,13 +55,13 @@ func (p *Peers) KeepContact(ctx context.Context) {
 	}
 }
 
-// moved tells whether the group has another address of this server.
+// moved reports whether the group has another address of this server.
 func (p *Peers) moved() bool {
 	m, ok := p.member(p.opts.Self.ServerID)
 	return ok && m.Address != p.opts.Stream.Addr()
 }
 
-// move tells the leader, if there is one, that this server has another address.
+// move reports to the leader, if there is one, that this server has another address.
 func (p *Peers) move(ctx context.Context) {
 	m, ok := p.member(p.opts.Self.ServerID)
 	if p.server.Leader() == "" || !ok || m.Address == p.opts.Stream.Addr() {
@@ -74,8 +74,8 @@ func (p *Peers) move(ctx context.Context) {
 	}
 }
 
-// rejoin makes this server a member again that was dropped while it was away: see Dropped. It is
-// told by a server at the address, which has a leader and does not know it; the leader decides.
+// rejoin makes this server a member again that was dropped while it was away: see Dropped. The
+// server at the address has a leader, and does not know this server; the leader decides.
 func (p *Peers) rejoin(ctx context.Context, addr string) {
 	if _, was := p.member(p.opts.Self.ServerID); addr == "" || !was {
 		return // a server that was never a member joins when its program says so

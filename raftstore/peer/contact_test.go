@@ -21,7 +21,7 @@ type noSuccessor struct{ Server }
 func (noSuccessor) Succeeded(string) *group.Succession { return nil }
 
 // TestUnknownPeersAreLoggedOnce: a server that a recovery shut out tries every two seconds, for
-// ever. That is told now and then; other ends of connections always.
+// ever. That is logged now and then; other ends of connections always.
 func TestUnknownPeersAreLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -98,8 +98,8 @@ func TestUnknownPeersAreLoggedRarely(t *testing.T) {
 	}
 }
 
-// TestSuccessorIsNoUnknownPeer: this server says itself that it is superseded; a server of a third
-// cluster is told of.
+// TestSuccessorIsNoUnknownPeer: this server itself says that it is superseded; a server of a third
+// cluster is logged.
 func TestSuccessorIsNoUnknownPeer(t *testing.T) {
 	var out bytes.Buffer
 	p := New(Options{Logger: slog.New(slog.NewTextHandler(&out, nil))}, noSuccessor{})

@@ -28,8 +28,8 @@ func (c *canned) SetReadDeadline(time.Time) error  { return nil }
 func (c *canned) SetWriteDeadline(time.Time) error { return nil }
 
 // FuzzHello lets a peer begin with any bytes. Only those that name this cluster, and this server or
-// none, let it in, and what follows them is what it reads; a refused client is told why in words
-// that the other side reads.
+// none, let it in, and the connection then reads the bytes after them; a refused client gets the
+// reason in words that the other side reads.
 func FuzzHello(f *testing.F) {
 	f.Add([]byte("\x00\x07cluster\x00\x00and what follows"))
 	f.Add([]byte("\x00\x07cluster\x00\x04s1-x"))

@@ -137,8 +137,8 @@ func readSuccession(conn net.Conn, addr, cluster string) error {
 	return &WrongServerError{Address: addr, Cluster: s.Successor, Succession: s}
 }
 
-// appendSuccession is what readSuccession reads: all but the cluster, which the other one has
-// named.
+// appendSuccession writes the texts of readSuccession: all but the cluster, which the other one
+// has named.
 func appendSuccession(to []byte, s *group.Succession) []byte {
 	for _, text := range []string{s.Successor, s.By, s.At.UTC().Format(time.RFC3339Nano)} {
 		to = appendText(to, text)
@@ -177,7 +177,7 @@ type checked struct {
 	// membersOnly refuses a peer that is barred at all, now or later. Without it the calls of a
 	// stranger decide.
 	membersOnly bool
-	// succeeded tells how this server's cluster became the successor of another one; nil where it
+	// succeeded returns how this server's cluster became the successor of another one; nil where it
 	// is not. It may be nil.
 	succeeded func(cluster string) *group.Succession
 

@@ -93,8 +93,7 @@ func TestDrippingGreeting(t *testing.T) {
 	})
 }
 
-// A server of a successor says how it became that; what it says beside it for earlier versions is
-// not read.
+// A server of a successor says how it became that; its text for earlier versions is not read.
 func TestSuccessorTellsWhoItIs(t *testing.T) {
 	s := group.Succession{Cluster: "cluster", Successor: "new", By: "s2-y", At: time.Unix(1e9, 0).UTC()}
 	said := appendSuccession([]byte{successor}, &s)

@@ -1,5 +1,5 @@
 package peer
 
-// Identity is what a server says of itself when a connection is opened, and expects of the other
-// end.
+// Identity is a server's own name when a connection is opened, and its expectation of the
+// other end.
 type Identity struct{ ClusterID, ServerID string }

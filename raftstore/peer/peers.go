@@ -25,24 +25,24 @@ type Options struct {
 	CallTimeout time.Duration
 	// Known returns addresses at which other servers may be, beside those of the members.
 	Known func() []string
-	// JoinAgain tells people how a server joins again as a new one.
+	// JoinAgain is the advice for operators how a server joins again as a new one.
 	JoinAgain string
 	Logger    *slog.Logger
 }
 
-// Server is what Peers need of the server.
+// Server is the Peers' view of the server.
 type Server interface {
 	Members() []group.Member
 	// Leader is the ID of the leader that this server follows, or is; empty while it knows of none.
 	Leader() string
-	// Succeeded tells how this server's cluster became the successor of another one; nil where it
+	// Succeeded returns how this server's cluster became the successor of another one; nil where it
 	// is not.
 	Succeeded(cluster string) *group.Succession
-	// RemovalOf tells that a server was removed for good; nil where it was not.
+	// RemovalOf returns the removal of a server for good; nil where there was none.
 	RemovalOf(id string) *group.Removal
 
-	// Refused is told why a connection did not come about, and Removed that this server was taken
-	// out. Neither blocks.
+	// Refused takes the reason why a connection did not come about, and Removed the removal of this
+	// server. Neither blocks.
 	Refused(err error)
 	Removed(r group.Removal)
 	// Move gives this server its new address in the configuration of the group, and JoinBy makes it
@@ -61,7 +61,7 @@ type Peers struct {
 	unknown   *clients      // of which only the address is known
 	foreign   otherClusters // of other clusters, met where one of this cluster was expected
 	callers   otherClusters // that connected to this server, by their host and cluster
-	refusal   string        // why this server, which was dropped, is not let in again, as was told; KeepContact's
+	refusal   string        // the last reason why this server, which was dropped, is not let in again; KeepContact's
 }
 
 // New returns the ways to the other servers. They are closed with Close.

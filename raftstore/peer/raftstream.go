@@ -25,15 +25,15 @@ const raftSilence = 10 * time.Second
 // Raft leaves the accepted ones open when it stops.
 //
 // It also bounds how many there are. For each accepted connection Raft has a goroutine, which hands
-// what it reads to Raft's main goroutine and waits. While that does not listen, as when the disk
+// each message to Raft's main goroutine and waits. While that does not listen, as when the disk
 // hangs, it does not notice that the other end has long given up and comes back with another
 // connection, again and again.
 type RaftStream struct {
 	net.Listener
 	stream transport.Stream
 	self   Identity
-	// Set before the first connection, or nil: succeeded as in checked, and refused, which is told
-	// why dialing failed.
+	// Set before the first connection, or nil: succeeded as in checked, and refused, which takes
+	// the error of dialing.
 	succeeded func(cluster string) *group.Succession
 	refused   func(error)
 
@@ -100,7 +100,7 @@ func hostOf(a net.Addr) string {
 	return a.String()
 }
 
-// makeRoom tells whether there may be another connection from an address. If not, it closes one.
+// makeRoom reports whether there may be another connection from an address. If not, it closes one.
 func (s *RaftStream) makeRoom(from string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -38,8 +38,8 @@ type CommitBroadcast struct {
 	Logger       *slog.Logger
 }
 
-// Run tells it while this server leads in the term. It ends with ctx, once the last messages are
-// answered or have timed out.
+// Run sends the commit index while this server leads in the term. It ends with ctx, once the last
+// messages are answered or have timed out.
 func (b *CommitBroadcast) Run(ctx context.Context, term uint64) {
 	var sending sync.WaitGroup
 	defer sending.Wait()
@@ -86,7 +86,7 @@ func (b *CommitBroadcast) Run(ctx context.Context, term uint64) {
 	}
 }
 
-// send tells one server that the entry with the index, of that term, is committed.
+// send reports to one server that the entry with the index, of that term, is committed.
 func (b *CommitBroadcast) send(s raft.Server, term, index, of uint64) {
 	err := b.Transport.AppendEntries(s.ID, s.Address, &raft.AppendEntriesRequest{
 		RPCHeader: b.Header(), Term: term, PrevLogEntry: index, PrevLogTerm: of, LeaderCommitIndex: index,

@@ -218,7 +218,7 @@ func (f *Filter) cut(m *raft.AppendEntriesRequest) {
 	m.PrevLogEntry, m.PrevLogTerm = 0, 0 // nothing to compare
 }
 
-// IsHeartbeat tells Raft's heartbeats from its other messages as Raft's transport does.
+// IsHeartbeat distinguishes Raft's heartbeats from its other messages as Raft's transport does.
 func IsHeartbeat(m *raft.AppendEntriesRequest) bool {
 	return len(m.Entries) == 0 && m.PrevLogEntry == 0 && m.PrevLogTerm == 0 && m.LeaderCommitIndex == 0
 }

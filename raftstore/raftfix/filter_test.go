@@ -19,7 +19,7 @@ import (
 	"github.com/barque/barque/raftstore/logstore"
 )
 
-// countingFSM is what has been applied, and by the state that a snapshot has.
+// countingFSM counts the applied entries; its snapshot has none.
 type countingFSM struct{ applied chan uint64 }
 
 func (f *countingFSM) Apply(l *raft.Log) any                { f.applied <- l.Index; return nil }
@@ -155,7 +155,8 @@ func (f *follower) must(taken bool) {
 	}
 }
 
-// A leader that has cut its log sends its snapshot to a follower that has what comes after it, too.
+// A leader that has cut its log sends its snapshot to a follower that has the entries after
+// it, too.
 func TestASnapshotOfLessThanTheLogLeavesTheRest(t *testing.T) {
 	f := newFollower(t)
 	f.must(f.append(2, 1, 1, 0, agreed(2, 10, 2)...))
@@ -164,8 +165,8 @@ func TestASnapshotOfLessThanTheLogLeavesTheRest(t *testing.T) {
 	f.expectApplied(2, 10)
 }
 
-// A snapshot that was on its way for long arrives when its successor, or what comes after it, is
-// here.
+// A snapshot that was on its way for long arrives when its successor, or the entries after it,
+// are here.
 func TestALateSnapshotChangesNothing(t *testing.T) {
 	for _, late := range []uint64{3, 5, 7} {
 		t.Run(fmt.Sprint(late), func(t *testing.T) {
@@ -194,7 +195,7 @@ func TestTheLogGoesOnAfterAnOlderSnapshot(t *testing.T) {
 	}
 }
 
-// The log has entries of a leader that was never followed by anybody else, and then nothing of the
+// The log has entries of a leader that no other server ever followed, and then nothing of the
 // snapshot. On disk, a log reaches back to the older snapshot otherwise.
 func TestEntriesThatContradictASnapshotAreReplaced(t *testing.T) {
 	t.Run("in memory", func(t *testing.T) { testContradiction(t, newFollower(t)) })
@@ -239,7 +240,7 @@ func TestAnEntryThatContradictsASnapshotIsReplaced(t *testing.T) {
 	f.expectApplied(6, 7)
 }
 
-// What is behind the entries of a message may not be the leader's, although its commit index is
+// The entries behind those of a message may not be the leader's, although its commit index is
 // beyond it.
 func TestCommittedIsOnlyWhatTheLeaderHasSent(t *testing.T) {
 	f := newFollower(t)
@@ -319,9 +320,9 @@ func (s *slow) StoreLogs(entries []*raft.Log) error {
 	return s.InmemStore.StoreLogs(entries)
 }
 
-// A server that is being asked for its vote does not campaign after the term in which it
-// had not been yet: it would depose whoever is elected. That holds also while Raft has not even
-// begun with the request.
+// A server that is being asked for its vote does not campaign after the term in which it had not
+// been yet: it would depose the elected one. That holds also while Raft has not even begun with
+// the request.
 func TestCampaign(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		for range 10 { // where two wait, either may be first
@@ -381,8 +382,8 @@ func (f *follower) expect(state raft.RaftState, term uint64) {
 	}
 }
 
-// Who does not wait any longer does not want the election any more: while Raft wrote, the leader
-// may have come back.
+// A caller that does not wait any longer does not want the election any more: while Raft wrote, the
+// leader may have come back.
 func TestACampaignIsCalledOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, store := newSlowFollower(t)

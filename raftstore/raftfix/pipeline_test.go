@@ -14,7 +14,7 @@ import (
 	"github.com/barque/barque/raftstore/transport/memnet"
 )
 
-// TestPipelineSendsWhileNobodyTakesAnswers is what Raft does when it stops to take answers in the
+// TestPipelineSendsWhileNobodyTakesAnswers does as Raft does when it stops to take answers in the
 // middle of sending. Raft's own pipeline blocks for ever at the third message.
 func TestPipelineSendsWhileNobodyTakesAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -42,7 +42,7 @@ type saying struct {
 	pause       time.Duration // from when it was passed on to next
 }
 
-// repeated tells whether the message was passed on a short while ago.
+// repeated reports whether the message was passed on a short while ago.
 func (s *sink) repeated(msg string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

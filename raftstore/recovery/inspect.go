@@ -42,7 +42,7 @@ type Report struct {
 	Predecessors []group.Succession `json:"predecessors,omitempty"`
 }
 
-// Newer tells whether the one directory has more of the log than the other one.
+// Newer reports whether the one directory has more of the log than the other one.
 func (r *Report) Newer(other *Report) bool {
 	if r.LastTerm != other.LastTerm {
 		return r.LastTerm > other.LastTerm

@@ -42,7 +42,7 @@ const recoverGap = 1 << 30
 // on.
 //
 // The new group has another ID, so the old members and it refuse each other. An old member that
-// comes back is told that it is superseded, and stops. Revisions continue far above the old ones,
+// comes back learns that it is superseded, and stops. Revisions continue far above the old ones,
 // and watchers of old ones learn that these are compacted.
 //
 // A crash in the middle leaves a directory that Open refuses. The same call finishes it, and does

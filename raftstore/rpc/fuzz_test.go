@@ -21,7 +21,8 @@ func (canned) SetDeadline(time.Time) error      { return nil }
 func (canned) SetReadDeadline(time.Time) error  { return nil }
 func (canned) SetWriteDeadline(time.Time) error { return nil }
 
-// FuzzFrames reads what another server may send. What is read is written again as it was.
+// FuzzFrames reads the frames that another server may send. A frame that was read is written again
+// as it was.
 func FuzzFrames(f *testing.F) {
 	var b bytes.Buffer
 	w := bufio.NewWriter(&b)

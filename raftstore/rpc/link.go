@@ -112,7 +112,7 @@ func (l *Link) sendNow(ctx context.Context, f Frame) error {
 	return err
 }
 
-// read hands each frame to handle. It ends with the link, and ends it, and tells why.
+// read hands each frame to handle. It ends with the link, and ends it, and returns why.
 func (l *Link) read(handle func(Frame)) error {
 	defer l.sever()
 	r := bufio.NewReaderSize(l.conn, 64<<10)

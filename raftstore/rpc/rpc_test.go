@@ -17,7 +17,7 @@ import (
 
 // Kinds of requests and answers in these tests.
 const (
-	ask     byte = 1 // is answered with what came
+	ask     byte = 1 // is answered with its own payload
 	swell   byte = 2 // is answered with too much
 	fine    byte = 128
 	refused byte = 129
@@ -110,7 +110,7 @@ func TestWrongLengths(t *testing.T) {
 	}
 }
 
-// TestFramesOfAllSizes reads back what was written, around the sizes at which memory is taken.
+// TestFramesOfAllSizes reads written frames back, around the sizes at which memory is taken.
 func TestFramesOfAllSizes(t *testing.T) {
 	for _, n := range []int{0, 1, trustedBytes - 1, trustedBytes, trustedBytes + 1, 2*trustedBytes + 1, 5 * trustedBytes, MaxPayload} {
 		payload := make([]byte, n)
@@ -192,7 +192,7 @@ func TestPeerThatReadsNothing(t *testing.T) {
 	}
 }
 
-// TestTooLargeToSend does not spoil a link with what the peer would not read.
+// TestTooLargeToSend does not spoil a link with a frame that the peer would not read.
 func TestTooLargeToSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var links sync.WaitGroup

@@ -24,7 +24,7 @@ const (
 	maxCallBytes = 4 * maxFrame
 )
 
-// Serve answers the requests on one connection until it breaks, or until ctx ends, and tells why.
+// Serve answers the requests on one connection until it breaks, or until ctx ends, and returns why.
 func Serve(ctx context.Context, conn net.Conn, handle Handler) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

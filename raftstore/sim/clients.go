@@ -24,7 +24,7 @@ type client struct {
 	c    *cluster
 	id   int
 	rnd  *rand.Rand
-	last uint64 // the newest revision that it was told
+	last uint64 // the newest revision in its answers
 	view []raftstore.Item
 }
 

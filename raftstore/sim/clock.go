@@ -43,7 +43,7 @@ func (c *clock) now() time.Time {
 	return c.show(len(c.sets)-1, time.Now())
 }
 
-// show returns what the clock shows at a time after it was set, before it is set again.
+// show returns the clock's time at a moment after it was set, before it is set again.
 func (c *clock) show(set int, at time.Time) time.Time {
 	s := c.sets[set]
 	return s.to.Add(time.Duration(float64(at.Sub(s.when)) * c.rate))

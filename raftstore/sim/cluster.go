@@ -27,13 +27,13 @@ var points = []string{
 	faultpoint.TermBeforeSync, faultpoint.TermAfterSync, faultpoint.VoteBeforeSync, faultpoint.VoteAfterSync, pointSnapshot,
 }
 
-// cluster is what a run is about.
+// cluster is the subject of a run.
 type cluster struct {
 	opts    Options
 	record  *check.Record
 	net     *memnet.Network
 	servers []*server
-	dying   sync.WaitGroup // what starts, stops or crashes beside the storm
+	dying   sync.WaitGroup // starts, stops and crashes beside the storm
 	values  counter
 	faults  int // how many the storm has made
 
@@ -61,16 +61,16 @@ type server struct {
 // process is a server while it runs.
 type process struct {
 	*raftstore.Server
-	api     api // what clients use
+	api     api // for clients
 	life    int
 	host    *memnet.Host
-	crashed bool            // guarded by the server's lock: what it still does is not recorded
+	crashed bool            // guarded by the server's lock: its later answers are not recorded
 	ctx     context.Context // ends with it
 	end     context.CancelFunc
 	running sync.WaitGroup
 }
 
-// api is what clients use of a server.
+// api is the clients' interface of a server.
 type api interface {
 	View(context.Context, raftstore.ViewOptions) (raftstore.View, error)
 	Commit(context.Context, raftstore.Txn) (raftstore.Result, error)
@@ -106,7 +106,7 @@ func addr(i int) string { return fmt.Sprintf("s%d:6444", i) }
 
 func (c *cluster) note(format string, args ...any) { c.record.Note(fmt.Sprintf(format, args...)) }
 
-// problem notes what is wrong with a server, beside what clients were told.
+// problem notes a fault of a server, beside the clients' answers.
 func (c *cluster) problem(promise, format string, args ...any) {
 	c.note("PROBLEM "+format, args...)
 	c.mu.Lock()
@@ -173,7 +173,7 @@ func (s *server) config(host *memnet.Host) raftstore.Config {
 	return cfg
 }
 
-// reach crashes the server where it was told to.
+// reach crashes the server at the armed point.
 func (s *server) reach(point string) {
 	s.mu.Lock()
 	hit := s.armed == point
@@ -186,7 +186,7 @@ func (s *server) reach(point string) {
 	}
 }
 
-// start starts a server that is down, with what its disk kept.
+// start starts a server that is down, with the state of its disk.
 func (s *server) start() {
 	s.changing <- struct{}{}
 	defer func() { <-s.changing }()
@@ -250,9 +250,9 @@ func (s *server) fatal(err error) {
 	s.c.problem("every server goes on", "server %d halts: %v", s.index, err)
 }
 
-// heard calls a function with what a process said, unless it had crashed before it could say so. A
+// heard calls a function with a process's answer, unless it had crashed before it could give it. A
 // process that has crashed goes on with a copy of its disk, and if it has the only vote it even
-// commits what it writes there.
+// commits its writes there.
 func (s *server) heard(p *process, take func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -296,7 +296,7 @@ func (s *server) halt() {
 // stopTime is how long a server may take to stop in order until it is killed.
 const stopTime = 3 * time.Second
 
-// kill crashes a process that was told to stop.
+// kill crashes a process that is to stop.
 func (s *server) kill(p *process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

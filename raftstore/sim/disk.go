@@ -21,8 +21,8 @@ var (
 	errFull = errors.New("no space left on device")
 )
 
-// disk is what a server keeps when it crashes: what was synced, and of the write that was under way
-// any part of its front.
+// disk is the state that a server keeps when it crashes: all synced writes, and of the write that
+// was under way any part of its front.
 type disk struct {
 	mu      sync.Mutex
 	rnd     *rand.Rand
@@ -78,8 +78,8 @@ func (p *platter) forget(n int) {
 	}
 }
 
-// mount is a disk as one process has it. After a crash the process goes on, to nobody's knowledge,
-// with a copy of its own.
+// mount is a disk as one process has it. After a crash the process goes on, unseen, with a copy of
+// its own.
 type mount struct {
 	disk      *disk
 	own       *platter
@@ -202,7 +202,7 @@ func (m *mount) StoreLogs(entries []*raft.Log) error {
 		m.disk.mu.Unlock()
 	}()
 	return m.write(func(p *platter) error {
-		delete(m.writing, &stored) // before anybody can see it done
+		delete(m.writing, &stored) // before any caller can see it done
 		p.store(stored)
 		return nil
 	})
@@ -269,7 +269,7 @@ func (m *mount) GetUint64(key []byte) (uint64, error) {
 	return m.own.numbers[string(key)], nil
 }
 
-// Close implements raftstore.LogStore. What is kept is what a crash keeps.
+// Close implements raftstore.LogStore. It keeps the state that a crash keeps.
 func (m *mount) Close() error {
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()

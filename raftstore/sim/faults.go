@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// fault does harm and returns what takes it back.
+// fault does harm and returns the function that takes it back.
 type fault struct {
 	name  string
 	often int
@@ -91,7 +91,7 @@ func (c *cluster) two(rnd *rand.Rand) (int, int) {
 	return p[0], p[1]
 }
 
-// oneWay drops what the leader sends, or what it is sent, to or from one or all.
+// oneWay drops the leader's messages, or those to it, to or from one or all.
 func oneWay(c *cluster, rnd *rand.Rand) func() {
 	leader, out, all := c.leader(rnd).index, rnd.IntN(2) == 0, rnd.IntN(2) == 0
 	for _, other := range rnd.Perm(len(c.servers)) {

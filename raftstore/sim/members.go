@@ -59,7 +59,7 @@ func (c *cluster) remove(ctx context.Context, rnd *rand.Rand, s *server) bool {
 	return false
 }
 
-// gone tells whether a leader says that there is no such member.
+// gone reports whether a leader says that there is no such member.
 func (c *cluster) gone(id string) bool {
 	for _, s := range c.servers {
 		if p := s.live(); p != nil && p.Status().Role == "leader" {

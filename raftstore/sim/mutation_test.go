@@ -56,10 +56,10 @@ func TestChecksFindFaults(t *testing.T) {
 	}
 }
 
-// forgetful makes the disk lose, in a crash, what it has called synced a short while before.
+// forgetful makes the disk lose, in a crash, writes that it has called synced a short while before.
 func forgetful(_ *server, m *mount, _ *raftstore.Config) { m.forgets = 20 }
 
-// staleReads answers from what the server has.
+// staleReads answers from the server's own state.
 type staleReads struct{ *raftstore.Server }
 
 func (s staleReads) View(ctx context.Context, opts raftstore.ViewOptions) (raftstore.View, error) {

@@ -19,12 +19,12 @@ type Options struct {
 	Limit    time.Duration // of virtual time, for the faults; default 5 minutes
 	Clients  int           // default 4
 	Pace     time.Duration // how long a client waits on average; default 80 ms
-	Brisk    bool          // only what makes leaders change, and fast; default: as the seed decides
+	Brisk    bool          // only faults that make leaders change, and fast; default: as the seed decides
 	Exchange bool          // servers are removed, wiped, and join again, all the time; default: as the seed decides
 	Calm     bool          // no faults, no drift, no exchange of servers
 
-	// For tests of the checks: what changes a server before it starts, and what clients are given
-	// in its place.
+	// For tests of the checks: a change of a server before it starts, and a replacement of it
+	// for clients.
 	only  []string // names of faults
 	edit  func(s *server, m *mount, cfg *raftstore.Config)
 	spoil func(*raftstore.Server) api
@@ -66,7 +66,7 @@ type Result struct {
 	Simulated time.Duration
 	Stormy    time.Duration       // the part of it in which faults came
 	Faults    int                 // how many there were
-	Problems  []history.Violation // with servers; what clients were told is in the Record
+	Problems  []history.Violation // of servers; the clients' answers are in the Record
 }
 
 // recovery is how long, after all harm was taken back, the cluster may take until it is as it
@@ -166,7 +166,7 @@ func (c *cluster) settle(watchers []*watcher) {
 			w.finish(c.servers[0].live().Revision())
 		}
 	}
-	// The last word: what is there is what the history says.
+	// At the end, reads show the state of the history.
 	for i, s := range c.servers {
 		c.newClient(400+i).read(ctx, s, s.live(), check.Linearizable)
 	}
@@ -200,7 +200,7 @@ func (c *cluster) compare(ctx context.Context) {
 	c.problem(history.OneHistory, "the states are not equal:%s", text)
 }
 
-// expired checks that what should have expired long ago has.
+// expired checks that all keys are gone that should have expired long ago.
 func (c *cluster) expired() {
 	v, err := c.servers[0].live().View(context.Background(), raftstore.ViewOptions{Stale: true})
 	if err != nil {

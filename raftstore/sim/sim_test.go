@@ -27,7 +27,7 @@ var (
 	out      = flag.String("out", "", "directory for the record of a run that fails; default: a temporary one")
 )
 
-// total is what runs have done together.
+// total is the sum of several runs.
 type total struct {
 	mu             sync.Mutex
 	runs, faults   int
@@ -57,7 +57,7 @@ func (t *total) String() string {
 		t.runs, t.stormy.Round(time.Second), t.faults, t.leaders, t.counts.Writes, t.counts.Unknown, t.counts.Reads, t.counts.Events)
 }
 
-// TestSimulation runs many seeds. Package check says what it looks for.
+// TestSimulation runs many seeds. Package check lists the checks.
 func TestSimulation(t *testing.T) {
 	first, runs, each := *seed, *seeds, Options{Leaders: *leaders, Exchange: *exchange}
 	if first == 0 && testing.Short() {

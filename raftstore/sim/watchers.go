@@ -38,7 +38,7 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// begin chooses where to start: a while ago.
+// begin chooses where to start: a few revisions ago.
 func (w *watcher) begin(ctx context.Context, p *process) bool {
 	ctx, cancel := limited(ctx, time.Second)
 	defer cancel()
@@ -88,7 +88,8 @@ func (w *watcher) watch(ctx context.Context, s *server, p *process, reach uint64
 	}
 }
 
-// expired begins anew: what the watcher missed it must read. That is only so if history has gone.
+// expired begins anew: the watcher must read the revisions that it missed. That is right only if
+// history has gone.
 func (w *watcher) expired(s *server, p *process) {
 	if first := p.Compacted(); w.at >= first {
 		w.c.problem(history.Resumable, "revision %d is called compacted by server %d, which has all after %d", w.at, s.index, first)
@@ -110,7 +111,7 @@ func (w *watcher) finish(reach uint64) {
 			return
 		}
 		if w.at == 0 {
-			w.at = reach // what it missed is compacted, and was told so
+			w.at = reach // its missed revisions are compacted, and it got that error
 			return
 		}
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // BenchmarkBeside writes a snapshot of 256 MiB while a file on the same disk is written and synced
-// every 2 ms, as a log is, and tells the longest that this took.
+// every 2 ms, as a log is, and reports the longest of these writes.
 func BenchmarkBeside(b *testing.B) {
 	s, err := Open(Options{Dir: b.TempDir(), Keep: 1})
 	if err != nil {

@@ -24,8 +24,8 @@ func entries(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// TestDropOlder: what is older goes, also if it is damaged. The snapshot itself, and what is newer
-// by its name, never goes, whatever can be read of it.
+// TestDropOlder: older snapshots go, also if they are damaged. The snapshot itself, and those that
+// are newer by their names, never go, whatever can be read of it.
 func TestDropOlder(t *testing.T) {
 	for _, fault := range []error{nil, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, fs.ErrPermission, syscall.EACCES, errors.New("checksum"), syscall.EIO} {
 		for broken := range 4 { // which of the snapshots cannot be read

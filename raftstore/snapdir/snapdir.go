@@ -393,7 +393,7 @@ func (s *Store) DropOlder(than *raft.SnapshotMeta) error {
 	return nil
 }
 
-// named returns what the name of a snapshot says about it, zeros if it is no such name.
+// named returns the description in the name of a snapshot, zeros if it is no such name.
 func named(id string) *raft.SnapshotMeta {
 	m := &raft.SnapshotMeta{ID: id}
 	if n, err := fmt.Sscanf(id, "%d-%d-", &m.Term, &m.Index); n != 2 || err != nil {

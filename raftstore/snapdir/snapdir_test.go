@@ -235,8 +235,8 @@ func TestAbandon(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeRemoved: that something of an abandoned snapshot stays is told, and the next one
-// removes it. What is being written stays.
+// TestWhatCannotBeRemoved: a part of an abandoned snapshot that stays is reported, and the next one
+// removes it. A snapshot that is being written stays.
 func TestWhatCannotBeRemoved(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(Options{Dir: dir, Keep: 2})

@@ -76,7 +76,7 @@ func (src *Source) stage(items []kv.Item) {
 	}
 }
 
-// TestRestoreInItsMiddle writes what a restore has put aside, too.
+// TestRestoreInItsMiddle writes the items that a restore has put aside, too.
 func TestRestoreInItsMiddle(t *testing.T) {
 	for _, n := range []int{0, 2, 2000} {
 		src := sample(3)

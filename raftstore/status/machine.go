@@ -35,7 +35,7 @@ func NewMachine(inner raft.BatchingFSM, state *mvcc.Store, members Members, snap
 	return &Machine{BatchingFSM: inner, stats: stats, logger: logger, state: state, members: members, snapshots: snapshots, known: known}
 }
 
-// Restoring tells whether a snapshot of the leader is being read.
+// Restoring reports whether a snapshot of the leader is being read.
 func (m *Machine) Restoring() bool { return m.restoring.Load() }
 
 // ApplyBatch implements raft.BatchingFSM.

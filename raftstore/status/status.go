@@ -36,7 +36,7 @@ type Status struct {
 	// servers. Empty when it serves.
 	Quarantined string `json:"quarantined,omitempty"`
 	// Compared is the newest revision at which this server, as the leader, found the same state on
-	// all members. Undecided is the finding if no majority can tell which state is right.
+	// all members. Undecided is the finding if no majority shows which state is right.
 	Compared  uint64 `json:"compared,omitempty"`
 	Undecided string `json:"undecided,omitempty"`
 

@@ -44,7 +44,7 @@ func NewAuthority(t testing.TB) *Authority {
 	return &Authority{t, cert, key}
 }
 
-// Pool returns the authority as what a Mux trusts.
+// Pool returns the authority as the roots of a Mux.
 func (a *Authority) Pool() *x509.CertPool {
 	p := x509.NewCertPool()
 	p.AddCert(a.cert)
@@ -74,7 +74,7 @@ func (a *Authority) IssueUntil(organization string, expires time.Time) *tls.Cert
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// Mux returns a Mux on a port of the loopback interface, with what it shows and what it trusts. A
+// Mux returns a Mux on a port of the loopback interface, with its certificate and its roots. A
 // handshake may take as long as a busy machine likes.
 func Mux(t testing.TB, cert func() *tls.Certificate, roots func() *x509.CertPool) *transport.Mux {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

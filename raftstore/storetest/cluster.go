@@ -70,7 +70,7 @@ func NewCluster(t testing.TB, size int, edit func(i int, cfg *raftstore.Config))
 // Addr is the address of a server.
 func Addr(i int) string { return fmt.Sprintf("s%d:6444", i) }
 
-// Start starts a server that is stopped, with what it left on disk.
+// Start starts a server that is stopped, with its directory.
 func (c *Cluster) Start(i int) {
 	c.t.Helper()
 	c.StartAt(i, Addr(i))
@@ -88,7 +88,7 @@ func (c *Cluster) Add(edit func(i int, cfg *raftstore.Config)) int {
 	return i
 }
 
-// Crash stops a server without giving it the time to tell anybody.
+// Crash stops a server without giving it the time to send another message.
 func (c *Cluster) Crash(i int) {
 	if c.Servers[i] != nil {
 		c.Hosts[i].Close()

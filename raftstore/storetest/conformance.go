@@ -1,6 +1,6 @@
-// Package storetest is the conformance suite of the store, and what else its tests share. Every
-// way to have a store must pass the suite: in memory, on one server, on the leader and on a
-// follower of three. It is imported by tests only.
+// Package storetest is the conformance suite of the store, and has the helpers that its tests
+// share. Every way to have a store must pass the suite: in memory, on one server, on the leader and
+// on a follower of three. It is imported by tests only.
 package storetest
 
 import (

@@ -13,14 +13,14 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// Server is what a History's clients need of one; *raftstore.Server is one. A View needs to know
-// the keys of the History only.
+// Server is a server for a History's clients; *raftstore.Server is one. A View needs to know the
+// keys of the History only.
 type Server interface {
 	View(ctx context.Context, opts raftstore.ViewOptions) (raftstore.View, error)
 	Commit(ctx context.Context, txn raftstore.Txn) (raftstore.Result, error)
 }
 
-// History records what clients did to single keys and what they were told.
+// History records the operations of clients on single keys and their answers.
 type History struct {
 	// Prefix of its keys, which must not exist when it begins. Default: "/key".
 	Prefix string
@@ -36,8 +36,8 @@ func NewHistory() *History { return &History{Prefix: "/key", start: time.Now()} 
 
 func (h *History) now() int64 { return int64(time.Since(h.start)) }
 
-// record adds what a client did to a key, which has returned now. What is unknown may take effect
-// at any later time.
+// record adds a client's operation on a key, which has returned now. One of unknown outcome may
+// take effect at any later time.
 func (h *History) record(o linear.Operation) {
 	if o.Return = h.now(); o.Read == nil && o.Outcome == linear.Unknown {
 		o.Return = linear.Never
@@ -59,7 +59,7 @@ func (h *History) client() int {
 type client struct {
 	history *History
 	id      int
-	known   map[string]linear.Item // what it was told last
+	known   map[string]linear.Item // the last answers
 	values  int
 }
 
@@ -88,7 +88,7 @@ func (c *client) begins(key string) linear.Operation {
 	return linear.Operation{Client: c.id, Group: key, Call: c.history.now()}
 }
 
-// told is a client's answer about a key; nil: that there is none.
+// told is a client's answer about a key; nil: there is none.
 func told(item *raftstore.Item) linear.Item {
 	if item == nil {
 		return linear.Item{}
@@ -135,7 +135,7 @@ func (c *client) write(ctx context.Context, key string, s Server) {
 	c.history.record(o)
 }
 
-// Check fails the test when no order of the operations explains what the clients were told.
+// Check fails the test when no order of the operations explains the clients' answers.
 func (h *History) Check(t testing.TB) {
 	t.Helper()
 	if err := h.Verify(time.Minute); err != nil {
@@ -143,8 +143,8 @@ func (h *History) Check(t testing.TB) {
 	}
 }
 
-// Verify returns an error when no order of the operations explains what the clients were told, or
-// when that is not known after the time.
+// Verify returns an error when no order of the operations explains the clients' answers, or when
+// that is not known after the time.
 func (h *History) Verify(timeout time.Duration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

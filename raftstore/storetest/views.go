@@ -89,7 +89,7 @@ func minRevision(t *testing.T, s *raftstore.Store) {
 	wantErr(t, "a revision that does not come", err, errEnough)
 }
 
-// wantCompacted is wantErr for an error that tells both revisions.
+// wantCompacted is wantErr for an error with both revisions.
 func wantCompacted(t *testing.T, name string, err error, revision, oldest uint64) {
 	t.Helper()
 	wantErr(t, name, err, raftstore.ErrCompacted)

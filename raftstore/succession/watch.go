@@ -25,7 +25,7 @@ type Options struct {
 	// Dir is the data directory, which is marked unless InMemory.
 	Dir      string
 	InMemory bool
-	// JoinAgain tells people how a server joins again as a new one.
+	// JoinAgain is the advice for operators how a server joins again as a new one.
 	JoinAgain string
 	// OnSuperseded is called, once, when this server has learned it. It must not block.
 	OnSuperseded func(group.Succession)

@@ -13,14 +13,14 @@ import (
 	"github.com/barque/barque/raftstore/peer"
 )
 
-// server notes what was done to it, in this order.
+// server notes the calls to it, in this order.
 type server struct{ did []string }
 
 func (s *server) Mute()           { s.did = append(s.did, "mute") }
 func (s *server) Withdraw(string) { s.did = append(s.did, "withdraw") }
 
 // TestASupersededServerTakesNoPart: it is muted before anything else, marks its directory, and
-// tells the program, once. An error that says nothing of a succession changes nothing.
+// signals the program, once. An error that says nothing of a succession changes nothing.
 func TestASupersededServerTakesNoPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dir := new(server), t.TempDir()

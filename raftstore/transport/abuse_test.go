@@ -27,7 +27,7 @@ func abused(t *testing.T, edit func(*transport.Config)) (server, friend *transpo
 	cert := ca.Issue(transport.ServerOrganization)
 	cfg := transport.Config{
 		Listener: l, Certificate: func() *tls.Certificate { return cert }, Roots: ca.Pool,
-		MaxHandshakes: 16, MaxHandshakesFrom: 8, HandshakeTimeout: await.Hang, // nobody is helped by waiting
+		MaxHandshakes: 16, MaxHandshakesFrom: 8, HandshakeTimeout: await.Hang, // a longer wait helps none
 	}
 	if edit != nil {
 		edit(&cfg)
@@ -52,7 +52,7 @@ func from(t *testing.T, addr string, to *transport.Mux) net.Conn {
 	return conn
 }
 
-// closed tells whether the server ends a connection.
+// closed reports whether the server ends a connection.
 func closed(conn net.Conn) bool {
 	conn.SetReadDeadline(time.Now().Add(await.Hang))
 	_, err := io.Copy(io.Discard, conn)
@@ -60,7 +60,7 @@ func closed(conn net.Conn) bool {
 }
 
 // TestFloods lets unauthenticated clients open many connections that never say anything, or that
-// say nonsense. A server of the cluster gets in at once, each time, and what the flood costs does
+// say nonsense. A server of the cluster gets in at once, each time, and the cost of the flood does
 // not grow with it.
 func TestFloods(t *testing.T) {
 	const places, each = 16, 8
@@ -72,7 +72,7 @@ func TestFloods(t *testing.T) {
 	}{
 		"silence from one address":    {300, func(int) string { return "127.0.0.2" }, "", each},
 		"silence from many addresses": {300, func(i int) string { return fmt.Sprintf("127.0.1.%d", i%60+1) }, "", places},
-		// Whoever shares the address of a server still does not keep it out.
+		// A client that shares the address of a server still does not keep it out.
 		"silence from the server's own address": {300, func(int) string { return "127.0.0.1" }, "", each},
 		"nonsense":                              {300, func(int) string { return "127.0.0.2" }, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 0},
 		"the beginning of a handshake":          {300, func(int) string { return "127.0.0.2" }, "\x16\x03\x01\x40\x00\x01", each},
@@ -112,7 +112,7 @@ func TestFloods(t *testing.T) {
 }
 
 // TestOnePeerHasItsShare lets an authenticated server open more connections than are its due.
-// Another one is not concerned, and what is closed counts no more.
+// Another one is not concerned, and closed connections count no more.
 func TestOnePeerHasItsShare(t *testing.T) {
 	const most = 4
 	server, greedy := abused(t, func(cfg *transport.Config) { cfg.MaxConns = most })

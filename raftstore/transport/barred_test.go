@@ -76,7 +76,7 @@ func TestBarredPeers(t *testing.T) {
 	if err := barredOf.Barred(); err != nil {
 		t.Error(err)
 	}
-	// It was no stranger only because no leader was known. Nothing tells that this has changed.
+	// It was no stranger only because no leader was known. No event says that this has changed.
 	known := fmt.Errorf("s2: %w", transport.ErrStranger)
 	why.Store(&known)
 	server.Forget()

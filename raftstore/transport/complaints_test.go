@@ -16,7 +16,7 @@ import (
 )
 
 // TestTheSameIsSaidRarely: a server that another CA signed comes every two seconds for an hour.
-// What is said of another source, or of another fault, is logged beside it.
+// Complaints about another source, or of another fault, are logged beside it.
 func TestTheSameIsSaidRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

@@ -2,7 +2,7 @@ package transport
 
 import "net"
 
-// Admit does with a connection what is done with one that the listener has accepted.
+// Admit treats a connection as one that the listener has accepted.
 func (m *Mux) Admit(conn net.Conn) {
 	if v := m.door.enter(conn); v != nil {
 		m.admit(v)

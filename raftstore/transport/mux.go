@@ -31,7 +31,7 @@ type Config struct {
 	Roots       func() *x509.CertPool
 	// Barred returns the reason why the holder of a genuine certificate may not speak here, or nil:
 	// it was removed, or is no member. A reason with ErrStranger lets it ask to become one. It is
-	// asked at each connection and call; nil bars nobody. others are what the peer has sent along.
+	// asked at each connection and call; nil bars none. others are the peer's further certificates.
 	Barred func(leaf *x509.Certificate, others []*x509.Certificate) error
 	// HandshakeTimeout bounds how long a peer may take until it is authenticated. Default: 5 s.
 	HandshakeTimeout time.Duration

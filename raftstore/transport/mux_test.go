@@ -85,7 +85,7 @@ func TestUnknownPeersAreRefused(t *testing.T) {
 	}
 }
 
-// A server that restarts ends connections before they say whose they are. That is no complaint. A
+// A server that restarts ends connections before they name themselves. That is no complaint. A
 // client that speaks another protocol is one.
 func TestAClientThatHangsUpIsNoComplaint(t *testing.T) {
 	ca := storetest.NewAuthority(t)

@@ -25,7 +25,7 @@ type Workshop struct {
 	images  map[name.Tag]v1.Image
 }
 
-// New returns a workshop that keeps what it builds in a directory, and says what it begins.
+// New returns a workshop that keeps its products in a directory, and prints each step.
 func New(cache string, say func(format string, args ...any)) *Workshop {
 	return &Workshop{cache: cache, say: say, modules: map[string]string{}}
 }

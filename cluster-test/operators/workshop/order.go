@@ -1,6 +1,6 @@
 // Package workshop builds programs of other authors, and images of them, from their Go modules,
 // Debian's packages and npm's. It asks the module proxy, Debian's archive and the npm registry, and
-// nothing else. What it has built stays in a directory, under a key of all that went into it.
+// nothing else. Its products stay in a directory, under a key of all their inputs.
 package workshop
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/barque/barque/cluster-test/images"
 )
 
-// Order is what a program needs.
+// Order has the needs of a program.
 type Order struct {
 	Name    string // of the program, for errors
 	Module  string // Go module; "" for none
@@ -39,7 +39,7 @@ type Source struct {
 	Pkg     string // path below the module, "." for its root
 	Module  string // another one than the program's; "" for that
 	Version string
-	Ldflags string // what the authors' own build sets, such as the version
+	Ldflags string // settings of the authors' own build, such as the version
 	Tags    string // likewise
 }
 
@@ -51,7 +51,7 @@ func Simple(name, path, pkg, user string) Image {
 	}
 }
 
-// Linked is an image whose programs the linker sets something in, such as their version.
+// Linked is an image whose programs get values from the linker, such as their version.
 func Linked(i Image, ldflags string) Image {
 	for path, s := range i.Binaries {
 		s.Ldflags = ldflags

@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// short is what the run of the unit tests breaks: each of the mechanisms, and what hurts most.
+// short is the choice of faults for the run of the unit tests: each of the mechanisms, and the
+// worst faults.
 var short = regexp.MustCompile(`^(kill the leader|kill in a partition|kill at a point|pause the leader|clock|leader mute|` +
 	`power off: all|power off at a point|disk full: leader|flipped bytes: snapshot|replace a follower)$`)
 
@@ -63,9 +64,8 @@ func TestShort(t *testing.T) {
 	}
 }
 
-// rollBack puts all disks back to where they were a while ago, as disks do that say that they have
-// written what they have not: each member's files are whole, and what was acknowledged since is
-// lost.
+// rollBack puts all disks back to an earlier state, as disks do that acknowledge writes and lose
+// them: each member's files are whole, and the writes acknowledged since are lost.
 var rollBack = fault{name: "roll back", run: func(ctx context.Context, t *trial) error {
 	old := func(m *store.Member) string { return m.Data() + ".old" }
 	saved := func(m *store.Member) error {
@@ -90,8 +90,9 @@ var rollBack = fault{name: "roll back", run: func(ctx context.Context, t *trial)
 	return nil
 }}
 
-// eachRegisterWritten waits until each register, of which there are four, was written, from now on:
-// what is lost then, and told of before and after, is for the search for an order to find.
+// eachRegisterWritten waits until each of the four registers was written, from now on. The roll
+// back loses the writes before it; the search for an order must find that by the answers before
+// and after.
 func (t *trial) eachRegisterWritten(ctx context.Context) error {
 	const registers = 4
 	for since := uint64(0); ; {

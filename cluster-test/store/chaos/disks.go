@@ -40,7 +40,7 @@ func full(whom func(*trial) []*store.Member) func(context.Context, *trial) error
 		if err := each(members, (*store.Member).Fill); err != nil {
 			return err
 		}
-		t.much.Store(true) // what the log has allocated before takes a while to fill
+		t.much.Store(true) // the space that the log has allocated before takes a while to fill
 		defer t.much.Store(false)
 		t.hold(ctx, 2*time.Second, 5*time.Second)
 		restart := t.rnd.IntN(3) == 0
@@ -109,7 +109,7 @@ func killAtPoint(ctx context.Context, t *trial, power bool) error {
 	return fmt.Errorf("no member came to any of %d points in %v each: %s", mostArmed, armedFor, t.note)
 }
 
-// arm arms one fault point of a member, and tells whether the member was killed there.
+// arm arms one fault point of a member, and reports whether the member was killed there.
 func (t *trial) arm(ctx context.Context) (m *store.Member, killed bool, err error) {
 	points := inWork()
 	point, hit := points[t.rnd.IntN(len(points))], 1
@@ -153,7 +153,7 @@ func (t *trial) provoke(ctx context.Context, m *store.Member, point string) {
 	switch kind, _, _ := strings.Cut(point, "."); {
 	case kind == "snapshot" || strings.HasSuffix(point, "truncate"):
 		_ = m.Change(ctx, member.Change{Kind: member.Snapshot})
-	case kind == "term" || kind == "vote": // of who is elected as of who votes for it
+	case kind == "term" || kind == "vote": // of the elected server as of its voters
 		leader, err := t.group.AwaitLeader(ctx)
 		if err != nil {
 			return
@@ -207,7 +207,7 @@ func killInStart(ctx context.Context, t *trial) error {
 
 // flipped flips bytes of one kind of file of a member that was killed. It must refuse them at its
 // start or find them later; at the latest when it serves, its answers are found wrong. It is
-// replaced after that in any case: what lies damaged and unread might be read at any time.
+// replaced in any case: damaged data that was not read yet might be read at any time.
 func flipped(kind damage.Kind) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		m := t.any()
@@ -258,8 +258,8 @@ func brief(err error) string {
 	return text[:min(len(text), 300)]
 }
 
-// garbage leaves, behind the end of the newest log file of a killed member, what a write that was
-// torn apart leaves.
+// garbage leaves the bytes of a torn write behind the end of the newest log file of a
+// killed member.
 func garbage(ctx context.Context, t *trial) error {
 	m := t.any()
 	if err := m.Kill(); err != nil {

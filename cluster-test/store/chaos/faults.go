@@ -14,16 +14,16 @@ import (
 	"github.com/barque/barque/cluster-test/timeline"
 )
 
-// fault is a way to break the group. run breaks it, holds it so for a while, and puts right what
-// does not put itself right. It tells in note whom it met and what came of it. An error is a
-// failure of the store, or of the harness.
+// fault is a way to break the group. run breaks it, holds it so for a while, and mends the parts
+// that do not heal by themselves. Its note has the members and the outcome. An error is a failure
+// of the store, or of the harness.
 type fault struct {
 	name  string
-	needs func() error // what it needs is there; nil: it needs nothing
+	needs func() error // nil: its requirements are met, or it has none
 	run   func(ctx context.Context, t *trial) error
 }
 
-// Name is what reports call it.
+// Name is the fault's name in reports.
 func (f fault) Name() string { return f.name }
 
 // Possible is nil where it can be made.
@@ -43,7 +43,7 @@ type trial struct {
 	note   string
 }
 
-// allFaults in the order in which the docs tell of them.
+// allFaults in the order of the docs.
 func allFaults() []fault {
 	return slices.Concat(processFaults(), networkFaults(), diskFaults(), groupFaults())
 }
@@ -197,8 +197,7 @@ func clock(ctx context.Context, t *trial) error {
 	return m.SetClock(ctx, 0)
 }
 
-// transfer makes a follower the leader. That it is refused, or that there is an election, is no
-// fault; it is told.
+// transfer makes a follower the leader. A refusal, or an election, is no fault; it is printed.
 func (t *trial) transfer(ctx context.Context) error {
 	ctx, cancel := operation(ctx)
 	defer cancel()

@@ -31,7 +31,7 @@ func snapshots(ctx context.Context, t *trial) error {
 		err := m.Change(limited, member.Change{Kind: member.Snapshot})
 		cancel()
 		if err != nil {
-			// That there is nothing new to snapshot is no fault; it is told.
+			// A member without anything new to snapshot is no fault; it is printed.
 			t.say("%s: %s", m.Name, brief(err))
 		}
 	}
@@ -128,7 +128,7 @@ func exchange(ctx context.Context, t *trial) error {
 		return fmt.Errorf("remove %s: %w", gone.Name, err)
 	}
 	t.replace(gone, nil)
-	t.hold(ctx, 0, time.Second) // nobody has told it that it should end
+	t.hold(ctx, 0, time.Second) // a removed member does not end by itself
 	if err := gone.Kill(); err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func cutOff(whom func(*trial) []*store.Member) func(context.Context, *trial) err
 	}
 }
 
-// oneWay loses what the leader sends, or what it is sent.
+// oneWay loses the packets that the leader sends, or those that it gets.
 func oneWay(mute bool) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		t.say("%s", t.leader.Name)
@@ -91,7 +91,7 @@ func (t *trial) delay(m *store.Member, by time.Duration) {
 	}
 }
 
-// drawDelay is well below what a heartbeat may take, so that it alone unseats nobody.
+// drawDelay is well below the time-out of a heartbeat, so that the delay alone unseats no leader.
 func (t *trial) drawDelay() time.Duration { return time.Duration(5+t.rnd.IntN(40)) * time.Millisecond }
 
 func slowLinks(ctx context.Context, t *trial) error {
@@ -112,7 +112,7 @@ func farAway(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// killFarAway kills the leader while much of what it sent is still on its way.
+// killFarAway kills the leader while many of its messages are still on their way.
 func killFarAway(ctx context.Context, t *trial) error {
 	by := t.drawDelay()
 	for _, m := range t.all() {
@@ -125,7 +125,7 @@ func killFarAway(ctx context.Context, t *trial) error {
 }
 
 // killApart cuts a follower off, kills the leader, and lets the follower, which lags, and the other
-// one agree: what the leader acknowledged is on one of the two only.
+// one agree: the acknowledged writes of the leader are on one of the two only.
 func killApart(ctx context.Context, t *trial) error {
 	apart := t.others[0]
 	t.say("%s while %s is cut off", t.leader.Name, apart.Name)

@@ -8,7 +8,7 @@ import (
 	"github.com/barque/barque/cluster-test/timeline"
 )
 
-// report writes what the run has shown.
+// report writes the results of the run.
 func (r *run) report(w io.Writer, page, repeat string) error {
 	n := r.judged
 	t := timeline.Run{

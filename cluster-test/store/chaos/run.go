@@ -32,7 +32,7 @@ const (
 	size = 3
 	// spares are members that run only while the group is made larger.
 	spares = 1
-	// diskMegabytes is room for some times what a run has in its store.
+	// diskMegabytes is room for some times the size of a run's store.
 	diskMegabytes = 192
 	// patience is how long anything may take that takes a second on an idle machine. A machine that
 	// is busy with other things must not fail a run.
@@ -53,8 +53,8 @@ type run struct {
 	active []*store.Member // that should serve, when no fault is on
 }
 
-// execute makes a run. The error is about the run itself: that there was none. What is wrong with
-// the store is in the failures of the run.
+// execute makes a run. The error is about the run itself: that there was none. The faults of the
+// store are in the failures of the run.
 func execute(ctx context.Context, cfg config) (r *run, err error) {
 	r = &run{cfg: cfg}
 	r.Start(cfg.out)
@@ -106,7 +106,7 @@ func (r *run) work(ctx context.Context) {
 	}
 }
 
-// over says whether there is no next fault.
+// over reports whether there is no next fault.
 func (r *run) over(ctx context.Context, number int) bool {
 	return ctx.Err() != nil || r.cfg.Over(number, r.Elapsed())
 }

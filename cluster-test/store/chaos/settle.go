@@ -12,7 +12,7 @@ import (
 )
 
 // settle waits until the group is whole: every member runs, votes, serves a linearizable read and
-// is in no quarantine. What does not come about in time is a failure.
+// is in no quarantine. A group that is not whole in time is a failure.
 func (r *run) settle() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -33,7 +33,7 @@ func (r *run) settle() {
 	}
 }
 
-// died tells of a member that has ended by itself.
+// died reports a member that has ended by itself.
 func (r *run) died() string {
 	for _, m := range r.members() {
 		if m.Running() {

@@ -24,14 +24,14 @@ type turn struct {
 	*run
 	record    *check.Record
 	base      uint64             // the record begins after this revision
-	newest    atomic.Uint64      // that a reader or a writer was told
+	newest    atomic.Uint64      // in an answer to a reader or a writer
 	registers *storetest.History // single keys, for the search for an order
 	watchers  []*watcher
 	reads     atomic.Int64
 }
 
-// turn makes some faults, from a number on, while clients work; judges what they and the watchers
-// were told; and says whether there are more faults. last is the record of the turn before.
+// turn makes some faults, from a number on, while clients work; judges the answers to them and to
+// the watchers; and reports whether there are more faults. last is the record of the turn before.
 func (r *run) turn(ctx context.Context, last *check.Record, number *int) (record *check.Record, more bool) {
 	t := &turn{run: r, registers: storetest.NewHistory()}
 	t.registers.Prefix = fmt.Sprintf("/reg/%d/", *number)
@@ -202,13 +202,13 @@ func (t *turn) read(m *store.Member, kind check.ReadKind) check.Read {
 	return check.Read{Server: m.Index, Life: int(t.reads.Add(1)), Kind: kind, Call: t.record.Now()}
 }
 
-// told notes that a client was told a revision.
+// told notes that a client's answer had a revision.
 func (t *turn) told(revision uint64) {
 	for newest := t.newest.Load(); revision > newest && !t.newest.CompareAndSwap(newest, revision); newest = t.newest.Load() {
 	}
 }
 
-// judge holds all that was told against its history, to whose end all watchers have come.
+// judge holds all answers against their history, to whose end all watchers have come.
 func (t *turn) judge(end uint64) {
 	for _, w := range t.watchers {
 		if w.watch != nil {

@@ -70,7 +70,7 @@ func (w *watcher) follow(ctx context.Context, m *store.Member) error {
 	}
 }
 
-// restart begins anew, as an informer does that is told 410 Gone. A watcher of everything reads
+// restart begins anew, as an informer does after 410 Gone. A watcher of everything reads
 // everything: the history may have to go on with that.
 func (w *watcher) restart(ctx context.Context, m *store.Member) {
 	limited, cancel := operation(ctx)

@@ -32,13 +32,13 @@ const (
 
 // operation bounds one operation of a client.
 func operation(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, opTimeout) // brief: what became of it may stay unknown, and another one follows
+	return context.WithTimeout(ctx, opTimeout) // brief: its outcome may stay unknown, and another one follows
 }
 
-// mark begins the values of writers, a token follows. Others are not asked who wrote them.
+// mark begins the values of writers, a token follows. Other values have no known writer.
 const mark = "#"
 
-// hashed keeps the token and a hash of a value, so that what is recorded does not grow with values.
+// hashed keeps the token and a hash of a value, so that the record does not grow with values.
 func hashed(value []byte) string {
 	token := ""
 	if rest, ok := bytes.CutPrefix(value, []byte(mark)); ok {
@@ -70,7 +70,7 @@ func (w *writer) work(ctx context.Context, t *turn) {
 	}
 }
 
-// transaction draws what is written next. All its values have the token.
+// transaction draws the next write. All its values have the token.
 func (w *writer) transaction(token string) raftstore.Txn {
 	value := func(c string, length int) []byte { return []byte(mark + token + " " + strings.Repeat(c, length)) }
 	put := raftstore.Op{Kind: raftstore.Put, Key: "/log/" + token, Value: value("v", 1+w.rnd.IntN(200))}
@@ -120,7 +120,7 @@ func (w *writer) write(ctx context.Context, t *turn) {
 	}
 }
 
-// certain says whether the error means that the transaction was certainly not executed.
+// certain reports whether the error means that the transaction was certainly not executed.
 func certain(err error) bool {
 	if errors.Is(err, raftstore.ErrUnknownOutcome) || errors.Is(err, store.ErrGone) {
 		return false

@@ -43,7 +43,7 @@ func (h *Histogram) Add(d time.Duration) {
 	h.Max = max(h.Max, d)
 }
 
-// Merge counts what the other one has counted.
+// Merge adds the counts of the other one.
 func (h *Histogram) Merge(other *Histogram) {
 	for len(h.Counts) < len(other.Counts) {
 		h.Counts = append(h.Counts, 0)

@@ -17,7 +17,7 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// LoadKind says what the clients of a load do.
+// LoadKind is the operation of a load's clients.
 type LoadKind string
 
 const (
@@ -25,7 +25,7 @@ const (
 	Puts LoadKind = "put"
 	// Reads get one key each, linearizable.
 	Reads LoadKind = "read"
-	// StaleReads get one key each from what the member has.
+	// StaleReads get one key each from the member's own state.
 	StaleReads LoadKind = "stale-read"
 	// Lists read all keys under Prefix, linearizable.
 	Lists LoadKind = "list"
@@ -56,7 +56,7 @@ type Load struct {
 	Timeout time.Duration
 }
 
-// LoadResult is what came of a Load.
+// LoadResult is the outcome of a Load.
 type LoadResult struct {
 	Ops     int           // that succeeded
 	Errors  int           // operations that did not
@@ -68,12 +68,12 @@ type LoadResult struct {
 	Usage      Usage // CPU: of the load's time; the rest: at its end
 }
 
-// Usage is what a process uses.
+// Usage is the use of a process.
 type Usage struct {
 	CPU  time.Duration // user and system
 	RSS  int64         // bytes
 	File int64         // bytes of RSS that are files' pages, which the kernel takes back when it needs room
-	Heap int64         // live bytes of the Go heap; 0 where nobody collected before
+	Heap int64         // live bytes of the Go heap; 0 without a collection before
 }
 
 func usage() Usage {
@@ -85,7 +85,7 @@ func usage() Usage {
 	if data, err := os.ReadFile("/proc/self/statm"); err == nil {
 		if f := strings.Fields(string(data)); len(f) > 2 {
 			pages, _ := strconv.ParseInt(f[1], 10, 64)
-			shared, _ := strconv.ParseInt(f[2], 10, 64) // nobody shares memory here but by files
+			shared, _ := strconv.ParseInt(f[2], 10, 64) // only files are shared memory here
 			u.RSS, u.File = pages*int64(os.Getpagesize()), shared*int64(os.Getpagesize())
 		}
 	}
@@ -107,7 +107,7 @@ type loadClient struct {
 	err     error
 }
 
-// run does the load. It ends early, with what it has, when ctx ends.
+// run runs the load. It ends early, with its counts so far, when ctx ends.
 func (l Load) run(ctx context.Context, s *raftstore.Server) (LoadResult, error) {
 	if l.Ops <= 0 && l.For <= 0 {
 		return LoadResult{}, fmt.Errorf("a load needs an end: Ops or For")
@@ -211,7 +211,7 @@ func (l Load) operate(ctx context.Context, s *raftstore.Server, key string, valu
 		return err
 	}
 	if l.Kind == StaleReads {
-		runtime.Gosched() // they wait for nothing, as those who serve a network do
+		runtime.Gosched() // they wait for nothing, as goroutines do that serve a network
 	}
 	v, err := s.View(ctx, raftstore.ViewOptions{Stale: l.Kind == StaleReads})
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// Options are what a member's store is opened with, apart from its place in the group. Zero values
-// mean the store's defaults.
+// Options are the options of a member's store, apart from its place in the group. Zero values mean
+// the store's defaults.
 type Options struct {
 	LogStore                    string // "boltdb" or "wal"
 	Timeouts                    raftstore.Timeouts
@@ -20,7 +20,7 @@ type Options struct {
 	RetryFor                    time.Duration
 }
 
-// OpenArgs tell a new process which member it is. They are those of Member.Open.
+// OpenArgs give a new process its place in the group. They are those of Member.Open.
 type OpenArgs struct {
 	Name, Dir, Address   string
 	Relay                int // octet by which it dials others; 0: directly
@@ -48,7 +48,7 @@ type Failure struct {
 
 const codeOther = -1
 
-// codes are the errors that the driver can tell apart, those that are kinds of others first.
+// codes are the errors that the driver distinguishes, those that are kinds of others first.
 var codes = []error{
 	raftstore.ErrUnknownOutcome, raftstore.ErrOverloaded, raftstore.ErrQuarantined, raftstore.ErrUnavailable,
 	raftstore.ErrCompacted, raftstore.ErrFutureRevision, raftstore.ErrFenced, raftstore.ErrTooLarge,
@@ -73,8 +73,8 @@ func FailureOf(err error) Failure {
 	return f
 }
 
-// Err returns the error that the member had, so that errors.Is and errors.As find in it what they
-// would find there.
+// Err returns the error that the member had, so that errors.Is and errors.As find the same in it
+// as there.
 func (f Failure) Err(member string) error {
 	switch {
 	case f.Code == 0:
@@ -97,7 +97,7 @@ type remoteError struct {
 func (e *remoteError) Error() string { return e.text }
 func (e *remoteError) Unwrap() error { return e.kind }
 
-// CommitArgs are those of Member.Commit. Timeout is what the member may take.
+// CommitArgs are those of Member.Commit. Timeout is the member's.
 type CommitArgs struct {
 	Txn     raftstore.Txn
 	Timeout time.Duration
@@ -109,7 +109,7 @@ type CommitReply struct {
 	Failed Failure
 }
 
-// ListArgs say what a list has.
+// ListArgs choose the keys of a list.
 type ListArgs struct {
 	Prefix, From string
 	Limit        int // 0: all
@@ -149,7 +149,7 @@ type NextArgs struct {
 // NextReply is the answer to Member.Next.
 type NextReply struct {
 	Batches []raftstore.Batch
-	Failed  Failure // of what comes after the batches
+	Failed  Failure // of the watch after the batches
 }
 
 // StatusReply is the answer to Member.Status.
@@ -166,7 +166,7 @@ type Change struct {
 	Revision  uint64   // of Compact
 }
 
-// ChangeKind tells changes apart.
+// ChangeKind is the kind of a change.
 type ChangeKind int
 
 // Kinds of changes: the methods of raftstore.Server with these names.
@@ -194,5 +194,5 @@ type ArmArgs struct {
 	Hit   int
 }
 
-// FailureReply is the answer to what has no result.
+// FailureReply is the answer to a call without a result.
 type FailureReply struct{ Failed Failure }

@@ -22,7 +22,7 @@ import (
 const (
 	// Variable in the environment makes this program a member. It has the member's name.
 	Variable = "BARQUE_STORE_MEMBER"
-	// Service is what net/rpc calls the member's methods by.
+	// Service is the name of the member's methods in net/rpc.
 	Service = "Member"
 	// ExitFatal is the status of a process whose store can never apply another entry.
 	ExitFatal = 3
@@ -55,8 +55,8 @@ func ServeIfMember() {
 	os.Exit(0)
 }
 
-// Member is what the driver can ask for. Its exported methods are called by net/rpc, each in a
-// goroutine of its own.
+// Member has the driver's calls. Its exported methods are called by net/rpc, each in a goroutine of
+// its own.
 type Member struct {
 	log    *slog.Logger
 	server *raftstore.Server
@@ -131,7 +131,7 @@ func (r relayed) Dial(ctx context.Context, addr, proto string) (net.Conn, error)
 	return r.Mux.Dial(ctx, addr, proto)
 }
 
-// ViaRelay returns the address at which the relay of a member listens for what goes to addr.
+// ViaRelay returns the address at which the relay of a member listens for connections to addr.
 func ViaRelay(addr string, octet int) string {
 	to, err := netip.ParseAddrPort(addr)
 	if err != nil || !to.Addr().Is4() {
@@ -199,7 +199,7 @@ func (m *Member) Watch(args *WatchArgs, reply *WatchReply) error {
 // maxBatches bounds how many batches one answer carries.
 const maxBatches = 256
 
-// Next reads from a watcher: what is there, or the first that comes in time.
+// Next reads from a watcher: the batches that are there, or the first that comes in time.
 func (m *Member) Next(args *NextArgs, reply *NextReply) error {
 	m.mu.Lock()
 	w := m.watchers[args.ID]
@@ -220,7 +220,7 @@ func (m *Member) Next(args *NextArgs, reply *NextReply) error {
 		}
 		reply.Batches = append(reply.Batches, b)
 		if len(reply.Batches) == 1 {
-			// What is there already comes at once; nobody waits for more.
+			// Batches that are there already come at once; more are not waited for.
 			cancel()
 			ctx, cancel = limited(time.Millisecond)
 			defer cancel()
@@ -256,7 +256,7 @@ func (m *Member) Status(_ *struct{}, reply *StatusReply) error {
 	return nil
 }
 
-// Change does what has no result.
+// Change makes a change, which has no result.
 func (m *Member) Change(args *ChangeArgs, reply *FailureReply) error {
 	ctx, cancel := limited(args.Timeout)
 	defer cancel()
@@ -298,13 +298,13 @@ func (m *Member) Load(args *Load, reply *LoadResult) (err error) {
 	return err
 }
 
-// Usage collects garbage and tells what is left.
+// Usage collects garbage and returns the usage then.
 func (m *Member) Usage(_ *struct{}, reply *Usage) error {
 	*reply = collectedUsage()
 	return nil
 }
 
-// AtRest tells what is used, and disturbs nothing.
+// AtRest returns the usage, and disturbs nothing.
 func (m *Member) AtRest(_ *struct{}, reply *Usage) error {
 	*reply = usage()
 	return nil

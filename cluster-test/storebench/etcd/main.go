@@ -1,6 +1,5 @@
 // Command etcdload puts loads on etcd in the shape of those that storebench puts on Barque's store,
-// and prints what came of it as JSON. It is a module of its own so that Barque does not depend on
-// etcd.
+// and prints the results as JSON. It is a module of its own so that Barque does not depend on etcd.
 package main
 
 import (
@@ -38,7 +37,7 @@ type config struct {
 	every     time.Duration
 }
 
-// report is what is printed.
+// report is the output.
 type report struct {
 	Ops, Errors int
 	Error       string
@@ -103,7 +102,7 @@ func (c *config) connect() ([]*clientv3.Client, error) {
 	return all, nil
 }
 
-// leader waits until a member knows who leads, and returns the URL of that one.
+// leader waits until a member knows its leader, and returns the URL of that one.
 func (c *config) leader(ctx context.Context, clients []*clientv3.Client) (report, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -140,7 +139,7 @@ func (c *config) fill(ctx context.Context, clients []*clientv3.Client) (report, 
 	return report{Ops: c.keys}, errors.Join(errs...)
 }
 
-// load runs the clients. What fails is counted and tells nothing about latency.
+// load runs the clients. A failed request is counted, and no latency of it.
 func (c *config) load(ctx context.Context, connections []*clientv3.Client) (report, error) {
 	do, err := c.request()
 	if err != nil {
@@ -246,7 +245,7 @@ func (c *config) stamp(ctx context.Context, client *clientv3.Client) error {
 	}
 }
 
-// request returns what one client does again and again.
+// request returns the request that one client repeats.
 func (c *config) request() (func(context.Context, *clientv3.Client) error, error) {
 	value := make([]byte, c.bytes)
 	rand.Read(value)

@@ -191,7 +191,7 @@ func (n *Network) held(from, to string) <-chan struct{} {
 	return nil
 }
 
-// reachable tells whether connections between the two come about.
+// reachable reports whether connections between the two come about.
 func (n *Network) reachable(a, b string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
