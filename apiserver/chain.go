@@ -107,8 +107,8 @@ func (s *Server) extensionsConfig(config genericapiserver.Config, parts *parts) 
 		GenericConfig: &genericapiserver.RecommendedConfig{Config: config, SharedInformerFactory: s.informers},
 		ExtraConfig: extensionsserver.ExtraConfig{
 			CRDRESTOptionsGetter: parts.storage.CustomResources(),
-			// A definition is Established at once: a server whose informer lacks it reads the store before
-			// it answers 404, see freshDefinitions.
+			// A definition is Established at once: a server whose informer lacks it reads the store
+			// before it answers 404, see freshDefinitions.
 			MasterCount:         1,
 			ServiceResolver:     parts.services,
 			AuthResolverWrapper: webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, config.LoopbackClientConfig, config.TracerProvider),

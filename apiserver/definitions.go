@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// definitionPatience is how long a request waits until this server's informer has its definition.
+	// definitionPatience is how long a request waits until this server's informer has its
+	// definition.
 	definitionPatience = 5 * time.Second
 	definitionPoll     = 2 * time.Millisecond
 )

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// definitionEdition is the annotation of the cluster's own CustomResourceDefinitions with the number
-// of their edition. Servers of several versions agree by it on the newest. A user who takes
+// definitionEdition is the annotation of the cluster's own CustomResourceDefinitions with the
+// number of their edition. Servers of several versions agree by it on the newest. A user who takes
 // it away keeps the definition as it is.
 const definitionEdition = "barque.io/definition-edition"
 

@@ -238,7 +238,8 @@ func register(ctx context.Context, client restclient.Interface, want, existing m
 			changed.Spec = w.Spec
 			err = send(ctx, client.Put().AbsPath(apiServicesPath, name), changed)
 		}
-		// An APIService that another server has written first arrives as a change, and is checked again.
+		// An APIService that another server has written first arrives as a change, and is checked
+		// again.
 		if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			errs = append(errs, fmt.Errorf("APIService %s: %w", name, err))
 		}

@@ -35,8 +35,8 @@ type security struct {
 	issuer        *authn.Issuer
 	objects       *authn.Objects
 
-	// authorizer decides for requests, and for the questions of admission and validation about their
-	// users. It notices refusals of the control plane. reviews decides for reviews.
+	// authorizer decides for requests, and for the questions of admission and validation about
+	// their users. It notices refusals of the control plane. reviews decides for reviews.
 	authorizer, reviews authorizer.Authorizer
 	rbac                *rbac.Authorizer
 	rules               authorizer.RuleResolver

@@ -254,8 +254,8 @@ func (s *Server) Run(ctx context.Context) error {
 	case err = <-ended:
 	case <-ctx.Done():
 		// Upstream's start hooks end the process with an error when they are stopped before the
-		// definitions of custom resources are known. Nothing was served yet, and there is nothing to
-		// drain: a stop this early ends the process, and serving with it.
+		// definitions of custom resources are known. Nothing was served yet, and there is nothing
+		// to drain: a stop this early ends the process, and serving with it.
 		if !s.chain.definitionsKnown() {
 			return nil
 		}

@@ -141,9 +141,9 @@ func (c *Cluster) mac(t *testing.T, node string) string {
 	return string(bytes.TrimSpace([]byte(c.Dev(t, "exec", node, "--", "cat", "/sys/class/net/eth0/address"))))
 }
 
-// TestOneServerAnswersForTheAPI kills, pauses and cuts off the leader, and takes leadership away from
-// it. The new leader answers for the API's address each time, and no question is answered twice.
-// A paused process finds questions waiting when it goes on.
+// TestOneServerAnswersForTheAPI kills, pauses and cuts off the leader, and takes leadership away
+// from it. The new leader answers for the API's address each time, and no question is answered
+// twice. A paused process finds questions waiting when it goes on.
 func TestOneServerAnswersForTheAPI(t *testing.T) {
 	t.Parallel()
 	c := Start(t, Options{Servers: 3, ServerArgs: []string{"--api-address=" + apiAddress.String()}})

@@ -1,4 +1,4 @@
-// Package edge and the packages below it are what stands between a cluster and its clients outside:
+// Package edge and the packages below it stand between a cluster and its clients outside:
 // addresses of Services and of the API, and routes to them by name and path.
 //
 //   - pool chooses the addresses of a Service from the cluster's pools.

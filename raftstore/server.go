@@ -307,10 +307,10 @@ func (s *Server) PeerStatus(ctx context.Context) []PeerStatus { return s.node.Pe
 // answer.
 func (s *Server) PeerDetails(ctx context.Context) []PeerStatus { return s.node.PeerDetails(ctx) }
 
-// ConfirmTerm returns nil if this server led the term, which AwaitLeadership has returned, at a moment
-// after the call. A quorum proves it: at that moment no later leader had been elected. It costs one
-// exchange, which calls at the same time share, and nothing is written. It fails with ErrUnavailable
-// or ErrClosed.
+// ConfirmTerm returns nil if this server led the term, which AwaitLeadership has returned, at a
+// moment after the call. A quorum proves it: at that moment no later leader had been elected. It
+// costs one exchange, which calls at the same time share, and nothing is written. It fails with
+// ErrUnavailable or ErrClosed.
 func (s *Server) ConfirmTerm(ctx context.Context, term uint64) error {
 	return s.node.ConfirmTerm(ctx, term)
 }

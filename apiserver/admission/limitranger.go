@@ -31,8 +31,8 @@ type LimitRanger struct {
 	*admission.Handler
 	ranges listers.LimitRangeLister
 	client kubernetes.Interface
-	// looked has the time and the answer of the last request to the API, for namespaces without limits
-	// in the lister.
+	// looked has the time and the answer of the last request to the API, for namespaces without
+	// limits in the lister.
 	looked *lru.Cache
 }
 

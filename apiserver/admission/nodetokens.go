@@ -43,8 +43,8 @@ func (n *NodeRestriction) token(ctx context.Context, node string, a admission.At
 	return bound(pod, node)
 }
 
-// ofGateway allows the token by which the gateway on a node reads its routes: one for the API server,
-// which ends with the Node.
+// ofGateway allows the token by which the gateway on a node reads its routes: one for the API
+// server, which ends with the Node.
 func ofGateway(node string, request *authenticationv1.TokenRequest) error {
 	ref := request.Spec.BoundObjectRef
 	if ref == nil || ref.Kind != "Node" || ref.APIVersion != "v1" || ref.Name != node || ref.UID == "" {

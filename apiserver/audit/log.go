@@ -31,8 +31,8 @@ type Log struct {
 	// file until it has nothing else. nil is no limit.
 	strangers flowcontrol.RateLimiter
 	stranger  *losses
-	// refusals has events of nodes' requests in case of a refusal; nil with a policy file, which alone
-	// decides then.
+	// refusals has events of nodes' requests in case of a refusal; nil with a policy file, which
+	// alone decides then.
 	refusals *refusals
 }
 

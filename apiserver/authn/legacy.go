@@ -139,8 +139,8 @@ func (l *legacyTokens) used(ctx context.Context, secret *corev1.Secret) {
 	if err != nil {
 		return
 	}
-	// A day that is not noted refuses no request: the next use notes it. Without a quorum nothing is
-	// written, and reads go on.
+	// A day that is not noted refuses no request: the next use notes it. Without a quorum nothing
+	// is written, and reads go on.
 	ctx, cancel := context.WithTimeout(ctx, notePatience)
 	defer cancel()
 	if _, err := l.objects.Client.CoreV1().Secrets(secret.Namespace).Patch(ctx, secret.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {

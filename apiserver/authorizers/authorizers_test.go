@@ -176,7 +176,8 @@ func TestIllWebhooks(t *testing.T) {
 			if want := ill == "lies"; (shared == authorizer.DecisionAllow) != want || want && asked.Load() == before {
 				t.Errorf("%s: %v, and the webhook was asked %d times", nodeController, shared, asked.Load()-before)
 			}
-			// Others depend on it, as the file configures: RBAC, which would permit it, is not in it.
+			// Others depend on it, as the file configures: RBAC, which would permit it, is not in
+			// it.
 			got, _, _ := decides.Authorize(t.Context(), who{"ann", nil}.does("get", ""))
 			if want := ill == "lies"; (got == authorizer.DecisionAllow) != want {
 				t.Errorf("ann: %v", got)

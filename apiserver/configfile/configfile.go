@@ -86,13 +86,13 @@ func unread(err error) error {
 // Config of a File. Flag and Path are required.
 type Config struct {
 	Flag, Path string
-	// Apply puts a content into effect, or returns the fault of it. nil means that a change counts at
-	// the next start only.
+	// Apply puts a content into effect, or returns the fault of it. nil means that a change counts
+	// at the next start only.
 	Apply func(ctx context.Context, data []byte) error
 	// Reloaded is called after each change was applied or refused; it may be nil.
 	Reloaded func(data []byte, err error)
-	// Meanwhile describes the content in effect while the one on disk is not, and how to end that. nil
-	// adds nothing to a problem.
+	// Meanwhile describes the content in effect while the one on disk is not, and how to end that.
+	// nil adds nothing to a problem.
 	Meanwhile func() string
 	Logger    *slog.Logger
 }

@@ -17,8 +17,8 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
-// TestFixed: a change of a file that is read at the start is known by its hash until then. A problem
-// does not repeat the path, which the state has.
+// TestFixed: a change of a file that is read at the start is known by its hash until then. A
+// problem does not repeat the path, which the state has.
 func TestFixed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	write(t, path, "first")

@@ -72,8 +72,8 @@ func (d Departure) Run(out *Drain) {
 	least := time.After(serves)
 	out.begun.Store(true)
 	d.Logger.Info("about to stop: not ready any more, so that clients go to the other servers")
-	// A server that is not ready has no clients to send away. An election may be under way; it gets a
-	// part of the time.
+	// A server that is not ready has no clients to send away. An election may be under way; it gets
+	// a part of the time.
 	if err := d.readyWithin(ctx, atLeast); err != nil {
 		d.Logger.Info("stopping at once: this server's store does not serve, so nobody waits for it", "err", err)
 		return

@@ -50,8 +50,8 @@ type object[T any] interface {
 // defaults are the objects of one kind that every cluster has.
 type defaults[T any, P object[T]] struct {
 	mandatory, suggested []P
-	// adopt gives an object the wanted spec, except for fields that its owner may choose, and reports
-	// whether that changed it.
+	// adopt gives an object the wanted spec, except for fields that its owner may choose, and
+	// reports whether that changed it.
 	adopt func(into, want P) bool
 }
 

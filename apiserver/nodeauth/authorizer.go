@@ -116,7 +116,8 @@ func (a *Authorizer) refuse(ctx context.Context, node string, attrs authorizer.A
 		case "persistentvolumeclaims":
 			return a.needsPod(ctx, node, attrs, refersTo(attrs.GetResource()))
 		case "serviceaccounts":
-			// The gateway of the node has an account that no pod has. NodeRestriction sees to its tokens.
+			// The gateway of the node has an account that no pod has. NodeRestriction sees to its
+			// tokens.
 			if attrs.GetVerb() == "create" && attrs.GetSubresource() == "token" && attrs.GetNamespace() == gatewayauth.Account.Namespace &&
 				attrs.GetName() == gatewayauth.Account.Name {
 				return "", nil

@@ -78,11 +78,11 @@ type SignsOfLife interface {
 // Nodes is the storage of the Node objects.
 type Nodes interface {
 	rest.Lister
-	// WatchStore watches in the order of the store: it sends bookmarks with its progress, when it has
-	// begun and after each TellProgress.
+	// WatchStore watches in the order of the store: it sends bookmarks with its progress, when it
+	// has begun and after each TellProgress.
 	WatchStore(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error)
-	// TellProgress has the watches of WatchStore send a bookmark soon, at a revision that is not below
-	// any that was visible in this server at the call.
+	// TellProgress has the watches of WatchStore send a bookmark soon, at a revision that is not
+	// below any that was visible in this server at the call.
 	TellProgress(ctx context.Context) error
 }
 

@@ -33,7 +33,8 @@ type Config struct {
 	// IsKubelet returns why the peer of a connection is not the kubelet of the node. An address of
 	// a Node proves nothing: the node chooses it, and may have lost it to another machine.
 	IsKubelet func(node *corev1.Node, peer tls.ConnectionState) error
-	// Authorizer decides whether a client that opens a stream with GET may create it. nil allows all.
+	// Authorizer decides whether a client that opens a stream with GET may create it. nil allows
+	// all.
 	Authorizer authorizer.Authorizer
 	// AddressTypes are the types of a node's address to use, best first; nil means
 	// DefaultAddressTypes.

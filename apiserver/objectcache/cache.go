@@ -14,8 +14,8 @@ import (
 
 const (
 	shards = 16
-	// objectCost is the memory of an Object beside the object itself, rounded up. BenchmarkObjectCost
-	// measures it.
+	// objectCost is the memory of an Object beside the object itself, rounded up.
+	// BenchmarkObjectCost measures it.
 	objectCost = 320
 	// encodingCost is the memory of an encoding beside its bytes, with its form.
 	encodingCost = 128

@@ -52,7 +52,8 @@ type document struct {
 // documentCache keeps the last documents in their encoded form.
 type documentCache struct {
 	encoded *cache.LRUExpireCache
-	// building is held while a document is built: to build one takes much more memory than to keep it.
+	// building is held while a document is built: to build one takes much more memory than to keep
+	// it.
 	building *sync.Mutex
 }
 

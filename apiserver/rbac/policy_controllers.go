@@ -301,8 +301,8 @@ func clusterControllers() []controller {
 			events(),
 		}},
 		{account: "clusterrole-aggregation-controller", rules: []rbacv1.PolicyRule{
-			// It gives roles the rules of others, which can be any. The guard of roles would demand each of
-			// them of it.
+			// It gives roles the rules of others, which can be any. The guard of roles would demand
+			// each of them of it.
 			on("rbac.authorization.k8s.io", verbs("update", "escalate"), "clusterroles"),
 		}},
 		{account: "validatingadmissionpolicy-status-controller", rules: []rbacv1.PolicyRule{

@@ -73,8 +73,8 @@ type Kind[T any] struct {
 	Scale *Scale[T]
 	// Subresources by name, such as "log". They are given the built main storage.
 	Subresources map[string]func(s *Storage) (rest.Storage, error)
-	// Wrap, if set, replaces the main storage by one built around it. A wrapper that does not use the
-	// listed objects lets its List call ListEncoded.
+	// Wrap, if set, replaces the main storage by one built around it. A wrapper that does not use
+	// the listed objects lets its List call ListEncoded.
 	Wrap func(s *Storage) rest.Storage
 
 	// CreateOnUpdate lets a PUT create the object.
@@ -104,9 +104,9 @@ type Kind[T any] struct {
 	// rest.DeleteDependents when empty.
 	GarbageCollection rest.GarbageCollectionPolicy
 
-	// BeginCreate and BeginUpdate run before an object is prepared and validated, and may fill it in.
-	// They may return a function, which is called with the request's success. They run for dry runs
-	// as well, which the options show.
+	// BeginCreate and BeginUpdate run before an object is prepared and validated, and may fill it
+	// in. They may return a function, which is called with the request's success. They run for dry
+	// runs as well, which the options show.
 	BeginCreate func(ctx context.Context, obj *T, options *metav1.CreateOptions) (func(ctx context.Context, success bool), error)
 	BeginUpdate func(ctx context.Context, obj, old *T, options *metav1.UpdateOptions) (func(ctx context.Context, success bool), error)
 	// AfterCreate, AfterUpdate and AfterDelete run after a write that took place.
@@ -124,8 +124,8 @@ type Kind[T any] struct {
 
 // Status declares the status subresource. Its zero value is useful.
 type Status[T any] struct {
-	// KeepOnCreate keeps the status that a create comes with, for objects whose creator reports their
-	// status, such as nodes.
+	// KeepOnCreate keeps the status that a create comes with, for objects whose creator reports
+	// their status, such as nodes.
 	KeepOnCreate bool
 	// Prepare adjusts obj after everything but its status and its metadata has been restored from
 	// old.

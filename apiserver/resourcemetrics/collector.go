@@ -24,8 +24,8 @@ const (
 	Timeout = 5 * time.Second
 	// Concurrency bounds the concurrent requests to kubelets.
 	Concurrency = 64
-	// again bounds the requests to nodes that have failed last, so that any number of them leaves room
-	// for those that answer.
+	// again bounds the requests to nodes that have failed last, so that any number of them leaves
+	// room for those that answer.
 	again = 8
 	// Patience bounds how long the first request waits for the first figures.
 	Patience = 6 * time.Second
@@ -35,7 +35,8 @@ const (
 	Idle = 5 * time.Minute
 	// nodesEvery is how soon a node that has come is sampled, and one that has gone is not.
 	nodesEvery = 2 * time.Second
-	// maxAnswer bounds the answer of one kubelet: some 200 bytes for each of 6 metrics of a container.
+	// maxAnswer bounds the answer of one kubelet: some 200 bytes for each of 6 metrics of a
+	// container.
 	maxAnswer = 16 << 20
 )
 

@@ -12,8 +12,8 @@ import (
 // Options configure the API's port, by flags. They are those of kube-apiserver, with its defaults.
 type Options struct {
 	HTTP2Streams int // of one connection; 0 means DefaultHTTP2Streams
-	// GoawayChance is the share of requests of HTTP/2 after which the client gets a GOAWAY to connect
-	// again, which spreads clients over servers behind a load balancer.
+	// GoawayChance is the share of requests of HTTP/2 after which the client gets a GOAWAY to
+	// connect again, which spreads clients over servers behind a load balancer.
 	GoawayChance float64
 	// RequestTimeout bounds requests that are not watches or streams. MinRequestTimeout is how long
 	// watches last at least, in seconds: a random time up to twice that.

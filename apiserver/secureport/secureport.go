@@ -40,8 +40,8 @@ type Config struct {
 	// OwnProxyCA gives the authorities for the API servers' certificate that names its users in
 	// headers; nil uses ClientCA.
 	OwnProxyCA func() ([]byte, error)
-	// ProxyCA returns further authorities, in PEM, for certificates that name no user. The port lists
-	// them among the acceptable CAs, too.
+	// ProxyCA returns further authorities, in PEM, for certificates that name no user. The port
+	// lists them among the acceptable CAs, too.
 	ProxyCA func() []byte
 	Renewed func() <-chan struct{}
 	// Handler returns the handler. It is called when the port opens.

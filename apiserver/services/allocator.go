@@ -26,15 +26,15 @@ type Backend interface {
 // Config has the dependencies and ranges of an Allocator.
 type Config struct {
 	Backend Backend
-	// CIDRs are the configured ranges of addresses: one, or one of each family. The first one's family
-	// is that of Services without a family.
+	// CIDRs are the configured ranges of addresses: one, or one of each family. The first one's
+	// family is that of Services without a family.
 	CIDRs []netip.Prefix
 	// FirstPort and LastPort bound the node ports, both included.
 	FirstPort, LastPort int32
 	// Services, Addresses and ServiceCIDRs are the objects of the resources of these names.
 	Services, Addresses, ServiceCIDRs *storage.Objects
-	// Validate checks the addresses and families of a Service, unless its type is ExternalName. old is
-	// nil on create.
+	// Validate checks the addresses and families of a Service, unless its type is ExternalName. old
+	// is nil on create.
 	Validate func(s, old *corev1.Service) field.ErrorList
 }
 
@@ -46,8 +46,8 @@ type Allocator struct {
 	reserved map[netip.Addr]string // addresses that only one Service may have, as namespace/name
 	ports    allocator.Range[int32]
 	cidrs    cidrReader
-	// newest is the revision of the newest conflict: a value was taken at it, and this server had not
-	// seen that.
+	// newest is the revision of the newest conflict: a value was taken at it, and this server had
+	// not seen that.
 	newest atomic.Uint64
 }
 

@@ -30,8 +30,8 @@ type conformance struct {
 	// alone is set for tests that change feature gates themselves, and for those that are in a
 	// hurry.
 	alone bool
-	// inMemory is set for a test that bounds the time of its writes, although it does not test them: a
-	// disk may be slow.
+	// inMemory is set for a test that bounds the time of its writes, although it does not test
+	// them: a disk may be slow.
 	inMemory bool
 }
 

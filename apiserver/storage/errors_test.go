@@ -84,7 +84,8 @@ func TestWriteErrors(t *testing.T) {
 		{"deadline before it was proposed", fmt.Errorf("%w: %w", raftstore.ErrUnavailable, context.DeadlineExceeded), 503, metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable, "1"},
 		{"fenced", raftstore.ErrFenced, 409, metav1.StatusReasonConflict, CauseLeaderTermOver, ""},
 		{"too large", raftstore.ErrTooLarge, 413, metav1.StatusReasonRequestEntityTooLarge, "", ""},
-		// Nor must it come back by itself when the store is full: a user has to delete objects first.
+		// Nor must it come back by itself when the store is full: a user has to delete objects
+		// first.
 		{"full disk", raftstore.ErrDiskFull, 507, StatusReasonInsufficientStorage, CauseDiskFull, ""},
 		{"full", &raftstore.NoSpaceError{Size: 9, Needed: 2, Limit: 10}, 507, StatusReasonInsufficientStorage, CauseStoreFull, ""},
 		{"anything else", errors.New("disk on fire"), 500, metav1.StatusReasonInternalError, "", ""},

@@ -107,7 +107,8 @@ func (s *Store) viewAny(ctx context.Context, verb string) (raftstore.View, error
 	if s.objects != nil {
 		view, err := s.view(ctx, verb, raftstore.ViewOptions{Stale: s.caughtUp.Load()})
 		if errors.Is(err, raftstore.ErrLeaderless) {
-			// A client that accepts any state, as informers do, waits with a retry and keeps its state.
+			// A client that accepts any state, as informers do, waits with a retry and keeps its
+			// state.
 			err = apierrors.NewTooManyRequests(neverRead+": "+err.Error(), retryAfterSeconds)
 		}
 		return view, err

@@ -55,8 +55,8 @@ type RESTOptionsConfig struct {
 	// ResourcePrefixes are the prefixes of resources that are not stored under their own name. nil
 	// means DefaultResourcePrefixes.
 	ResourcePrefixes map[schema.GroupResource]string
-	// Together lists resources that are the same objects, served by several groups. Each is stored as
-	// the first of its list.
+	// Together lists resources that are the same objects, served by several groups. Each is stored
+	// as the first of its list.
 	Together [][]schema.GroupResource
 	// Objects has objects as they were decoded; nil makes one of DefaultObjectCache bytes. Several
 	// RESTOptions may share it.

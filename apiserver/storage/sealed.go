@@ -16,8 +16,8 @@ import (
 // So a writer that was late by any time never brings a value under a key that is about to go.
 type Sealer interface {
 	value.Transformer
-	// Seal is TransformToStorage with the precondition of the write; an empty key is no precondition.
-	// The value may stay in clear.
+	// Seal is TransformToStorage with the precondition of the write; an empty key is no
+	// precondition. The value may stay in clear.
 	Seal(ctx context.Context, data []byte, dataCtx value.Context) (sealed []byte, guard raftstore.Precondition, err error)
 	// Renew learns the key of now, after the precondition did not hold.
 	Renew(ctx context.Context) error

@@ -137,8 +137,8 @@ func (e *env) start(t testing.TB) {
 	}
 	t.Cleanup(raw.Close)
 	if e.reads != nil {
-		// Set here, its errors are not named corrupt: these tests expect that unless they bring their
-		// own transformer.
+		// Set here, its errors are not named corrupt: these tests expect that unless they bring
+		// their own transformer.
 		raw.transformer = e.reads
 	}
 	e.raw, e.store = raw, raw

@@ -16,8 +16,8 @@ type state struct {
 	data     []byte         // as encoded in the store, transformed back
 	stale    bool           // the value must be rewritten even when nothing changes
 	// current reports that this state has all writes that were acknowledged before the request. A
-	// state that is not current can still be written from, since writes are guarded by its revision,
-	// but no request may be refused because of it.
+	// state that is not current can still be written from, since writes are guarded by its
+	// revision, but no request may be refused because of it.
 	current bool
 }
 

@@ -41,9 +41,9 @@ type Config struct {
 	New func() runtime.Object
 	// NewList makes an empty list of such objects. It is needed with RawLists only.
 	NewList func() runtime.Object
-	// RawLists answers lists with stored bytes, and caches which may be sent as they are; nil decodes
-	// and encodes all of them. Values that a Transformer changes are never sent: with one that is no
-	// Sealer, none are.
+	// RawLists answers lists with stored bytes, and caches which may be sent as they are; nil
+	// decodes and encodes all of them. Values that a Transformer changes are never sent: with one
+	// that is no Sealer, none are.
 	RawLists *rawlist.Cache
 	// Objects has decoded objects. nil decodes an object for each reader, and makes a read at
 	// resourceVersion 0 one of the newest state.
@@ -93,8 +93,8 @@ type Store struct {
 	plain          bool               // values are stored as they are encoded
 	format         *rawlist.Format    // nil when nothing is answered with stored bytes
 	unread         unread             // of marked objects
-	// nameCorrupt is set while the feature AllowUnsafeMalformedObjectDeletion is on: the error of an
-	// object that cannot be read is of its own type, so that the object can be deleted unread.
+	// nameCorrupt is set while the feature AllowUnsafeMalformedObjectDeletion is on: the error of
+	// an object that cannot be read is of its own type, so that the object can be deleted unread.
 	nameCorrupt bool
 	// custom is set for objects of a custom resource.
 	custom bool

@@ -109,7 +109,8 @@ func TestDeposedLeaderIsFenced(t *testing.T) {
 		pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
 		return stores[through].store.Create(WithLeaderTerm(t.Context(), term), "/pods/ns/"+name, pod, nil, 0)
 	}
-	// A busy machine may hold elections of its own: a write that must be retried is, in the new term.
+	// A busy machine may hold elections of its own: a write that must be retried is, in the new
+	// term.
 	steady := func(do func() error) (err error) {
 		t.Helper()
 		c.Await("the store answers", func() bool {

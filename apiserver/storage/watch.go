@@ -368,8 +368,8 @@ func (w *watcher) sendExisting(ctx context.Context, item *raftstore.Item, read i
 		if !w.matches(shared.Shared()) {
 			return nil
 		}
-		// Not the shared object: upstream's encoder of tables notes only while it encodes that it has
-		// sent the columns.
+		// Not the shared object: upstream's encoder of tables notes only while it encodes that it
+		// has sent the columns.
 		obj = shared.Copy()
 	default:
 		if obj, err = w.store.decodeStored(ctx, of); err != nil {

@@ -27,9 +27,9 @@ import (
 
 const (
 	minTokenLifetime = 10 * time.Minute
-	// Tokens that the service-account admission puts into pods request this and may get more, up to a
-	// year, with a warning after the requested time. So clients that do not read the file again at
-	// once go on working, and so do pods while no server can issue the next token.
+	// Tokens that the service-account admission puts into pods request this and may get more, up to
+	// a year, with a warning after the requested time. So clients that do not read the file again
+	// at once go on working, and so do pods while no server can issue the next token.
 	extendedRequest  = 3607 * time.Second
 	extendedLifetime = 365 * 24 * time.Hour
 )

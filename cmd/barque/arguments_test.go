@@ -225,7 +225,7 @@ func TestWrongArguments(t *testing.T) {
 		{"server --oidc-groups-prefix=", "--oidc-groups-prefix is empty"},
 		{"server --name Bad_Name --oidc-issuer-url https://i.example", "--oidc-client-id"},
 		{"server --name Bad_Name --authorization-mode AlwaysAllow", "AlwaysAllow is not served"},
-		{"server --name Bad_Name --authorization-config /nonexistent", "--authorization-config: stat /nonexistent"},
+		{"server --name Bad_Name --authorization-config /nonexistent", "--authorization-config /nonexistent: no such file or directory"},
 		{"user add ann --group=", "--group is empty"},
 		{"user add ann --ttl 1m", "--ttl 1m0s: want 10m0s"},
 		{"user add ann --group system:masters", "barque:admins"},
@@ -262,13 +262,15 @@ func TestWrongArguments(t *testing.T) {
 // shell variable, is allowed or refused.
 func TestFlagsThatMayBeEmpty(t *testing.T) {
 	mayBe := map[string]string{
-		"output":      "text for people; no file of the doctor",
-		"format":      "text for people",
-		"why":         "none",
-		"description": "none",
-		"token":       "none; where one is needed that is told, and who has joined needs none",
-		"log-level":   "refused as a level",
-		"node-label":  "refused as a label",
+		"output":        "text for people; no file of the doctor",
+		"format":        "text for people",
+		"why":           "none",
+		"gateway-ports": "no listener of a Gateway", "gateway-trusted-proxies": "none", "gateway-proxy-protocol": "none",
+		"cloud-provider": "none",
+		"description":    "none",
+		"token":          "none; where one is needed that is told, and who has joined needs none",
+		"log-level":      "refused as a level",
+		"node-label":     "refused as a label",
 
 		"enable-admission-plugins":  "none",
 		"audit-log-path":            "no file, as for kube-apiserver",

@@ -85,7 +85,7 @@ var nodeFlagNames = []string{"data-dir", "name", "node-ip", "node-external-ip", 
 	"local-volumes-dir", "kubelet-root-dir", "cgroup-root", "log-level", "kubelet-config", "kubelet-config-dir", "pod-manifest-path", "pod-logs-dir", "allowed-unsafe-sysctls", "eviction-hard",
 	"eviction-soft", "eviction-soft-grace-period", "eviction-minimum-reclaim", "eviction-max-pod-grace-period", "eviction-pressure-transition-period", "max-pods", "seccomp-default", "protect-kernel-defaults", "pod-max-pids", "profile",
 	"tls-min-version", "tls-cipher-suites", "max-unauthenticated-connections", "max-unauthenticated-connections-per-source", "max-unauthenticated-connections-exempt",
-	"gateway", "gateway-http-port", "gateway-https-port", "gateway-ports", "gateway-trusted-proxies", "gateway-proxy-protocol", "gateway-access-log"}
+	"cloud-provider", "gateway", "gateway-http-port", "gateway-https-port", "gateway-ports", "gateway-trusted-proxies", "gateway-proxy-protocol", "gateway-access-log"}
 
 // changedFlags returns the flags that the user has set, as arguments.
 func changedFlags(c *cobra.Command, names []string) []string {

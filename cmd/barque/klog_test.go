@@ -10,8 +10,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// TestCommandsAreNotInterrupted: the libraries write no lines of their own among a command's output,
-// such as an API's warnings.
+// TestCommandsAreNotInterrupted: the libraries write no lines of their own among a command's
+// output, such as an API's warnings.
 func TestCommandsAreNotInterrupted(t *testing.T) {
 	cmd := root()
 	cmd.SetArgs([]string{"version"})

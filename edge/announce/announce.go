@@ -263,7 +263,7 @@ func (a *Announcer) close() {
 	}
 }
 
-// answer answers what is asked on one link.
+// answer answers the questions on one link.
 func (a *Announcer) answer(r *reader) {
 	defer close(r.done)
 	buffer := make([]byte, 2048)

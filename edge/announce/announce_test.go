@@ -18,7 +18,7 @@ import (
 	"github.com/barque/barque/edge/hold"
 )
 
-// holder holds what a test wants.
+// holder holds the addresses that a test sets.
 type holder struct {
 	mu      sync.Mutex
 	held    []hold.Hold
@@ -87,7 +87,7 @@ func ownNetwork(t *testing.T) (node, other link) {
 	return links["node"], links["peer"]
 }
 
-// wire reads what arrives at the peer.
+// wire reads the packets that arrive at the peer.
 type wire struct {
 	*socket
 	heard chan packet
@@ -120,7 +120,7 @@ func listen(t *testing.T, l link, ipv6 bool) *wire {
 // the kernel has noticed that it is up.
 func (w *wire) expect(t *testing.T, addr netip.Addr, cause func()) {
 	t.Helper()
-	timeout := time.After(30 * time.Second) // far more than it takes
+	timeout := time.After(time.Minute)
 	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()
 	for len(w.heard) > 0 { // of earlier causes

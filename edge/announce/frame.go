@@ -38,8 +38,8 @@ var broadcast = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 // packet is a received message of either protocol.
 type packet struct {
 	from net.HardwareAddr // of the frame
-	// asks is set for a question about the address, and claims for a statement of mac that it has it.
-	// Either may be an invalid address.
+	// asks is set for a question about the address, and claims for a statement of mac that it has
+	// it. Either may be an invalid address.
 	asks, claims netip.Addr
 	mac          net.HardwareAddr // that claims
 	// asker is the address that asks. It is unspecified while the asker looks for duplicates.
@@ -221,8 +221,8 @@ func reply(p packet, mac net.HardwareAddr) []byte {
 	return advise(p.asks, mac, p.asker, p.askerMAC, true)
 }
 
-// announcements are what a node sends unasked that has taken an address over. Of IPv4 these are two:
-// some neighbours learn from requests only, and some from replies.
+// announcements are what a node sends unasked that has taken an address over. Of IPv4 these are
+// two: some neighbours learn from requests only, and some from replies.
 func announcements(addr netip.Addr, mac net.HardwareAddr) [][]byte {
 	if addr.Is4() {
 		return [][]byte{

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// network is what a machine has on one interface.
+// network has a machine's addresses on one interface.
 type network struct {
 	link
 	prefixes []netip.Prefix

@@ -166,7 +166,7 @@ type statusWriter struct {
 	told map[types.UID]string
 }
 
-// write writes each status that differs from what it should be.
+// write writes each status that differs from the computed one.
 func (w *statusWriter) write(ctx context.Context) error {
 	addresses, err := w.addresses()
 	if err != nil {
@@ -344,7 +344,7 @@ func certificatesOf(in *networkingv1.Ingress) []types.NamespacedName {
 	return slices.Compact(certificates)
 }
 
-// tell makes an event of what has no effect, once for each set of problems.
+// tell makes an event of the fields without effect, once for each set of problems.
 func (w *statusWriter) tell(in *networkingv1.Ingress, t translate.Ingress) {
 	text := ""
 	for _, p := range slices.Compact(slices.Sorted(slices.Values(t.Problems))) {

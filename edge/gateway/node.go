@@ -100,7 +100,7 @@ func NewNode(config NodeConfig) (*Node, error) {
 // Collectors returns the metrics.
 func (n *Node) Collectors() []prometheus.Collector { return n.proxy.Collectors() }
 
-// follow notes what changes.
+// follow notes changes.
 func (n *Node) follow() error {
 	o := n.objects
 	one := func(kind string) cache.ResourceEventHandler {
@@ -150,8 +150,8 @@ func each(f func(types.NamespacedName, any)) cache.ResourceEventHandler {
 	}}
 }
 
-// onlyStatus reports whether nothing that routes are made of has changed. Kinds without a generation
-// have no status, or one that counts.
+// onlyStatus reports whether nothing that routes are made of has changed. Kinds without a
+// generation have no status, or one that counts.
 func onlyStatus(before, now any) bool {
 	a, err := meta.Accessor(before)
 	if err != nil {
@@ -207,7 +207,7 @@ func (n *Node) loop(ctx context.Context) error {
 	}
 }
 
-// reconcile takes over what has changed since the last time.
+// reconcile takes over the changes since the last time.
 func (n *Node) reconcile() {
 	n.mu.Lock()
 	dirty, all, moved := n.dirty, n.all, n.moved

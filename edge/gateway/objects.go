@@ -122,8 +122,8 @@ func (o *Objects) informer(client cache.Getter, resource string, of runtime.Obje
 	return i
 }
 
-// patient keeps errors that are expected out of the log of errors: a definition may be missing for a
-// while, or for good, and so may rights while an earlier version leads.
+// patient keeps errors that are expected out of the log of errors: a definition may be missing for
+// a while, or for good, and so may rights while an earlier version leads.
 func (o *Objects) patient(i cache.SharedIndexInformer, resource string) {
 	// Only an informer that runs refuses a handler.
 	_ = i.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
@@ -139,8 +139,8 @@ func (o *Objects) own() []cache.SharedIndexInformer {
 	return []cache.SharedIndexInformer{o.ingresses, o.ingressClasses, o.classes, o.gateways, o.grants, o.httpRoutes, o.grpcRoutes, o.tlsRoutes}
 }
 
-// bootstrapped waits until the cluster has its default objects, the roles among them. Their last one
-// is the namespace default.
+// bootstrapped waits until the cluster has its default objects, the roles among them. Their last
+// one is the namespace default.
 func (o *Objects) bootstrapped(ctx context.Context) error {
 	there := make(chan struct{})
 	var once sync.Once

@@ -6,7 +6,7 @@
 // stopped, or when its process is proven to be gone. Nothing is written to the store.
 //
 //	message.go  the messages, and a Link that carries them
-//	holder.go   what a node holds, with the check that is made at each answer
+//	holder.go   the addresses that a node holds, with the check at each answer
 //	node.go     a node's sessions with the leader
 //	ledger.go   the leader's knowledge of grants, without goroutines and without a clock
 //	choose.go   the choice of a node, a pure function

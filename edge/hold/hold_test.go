@@ -261,8 +261,8 @@ func TestTheAPIsAddressFollowsTheLeader(t *testing.T) {
 	}
 }
 
-// TestNothingMovesWithoutNeed: neither a new leader nor a node that comes back moves an address, and
-// an address is answered all the time while leadership changes hands.
+// TestNothingMovesWithoutNeed: neither a new leader nor a node that comes back moves an address,
+// and an address is answered all the time while leadership changes hands.
 func TestNothingMovesWithoutNeed(t *testing.T) {
 	simulate(t, 3, func(w *world) {
 		settle(t, w)
@@ -289,8 +289,8 @@ func TestNothingMovesWithoutNeed(t *testing.T) {
 	})
 }
 
-// TestALeaderWithoutDemandsTakesNothingAway: a server that has just started leads before it has read
-// the Services.
+// TestALeaderWithoutDemandsTakesNothingAway: a server that has just started leads before it has
+// read the Services.
 func TestALeaderWithoutDemandsTakesNothingAway(t *testing.T) {
 	simulate(t, 4, func(w *world) {
 		settle(t, w)
@@ -339,8 +339,8 @@ func TestALonelyHolderStops(t *testing.T) {
 	})
 }
 
-// TestClocksOfDifferentRates: the holder's clock is slow and the leader's fast, as far apart as Margin
-// covers, and the holder is cut off.
+// TestClocksOfDifferentRates: the holder's clock is slow and the leader's fast, as far apart as
+// Margin covers, and the holder is cut off.
 func TestClocksOfDifferentRates(t *testing.T) {
 	for round := range uint64(4) {
 		simulate(t, round, func(w *world) {
@@ -390,8 +390,8 @@ func (l *lateLink) Send(m Message) error {
 func (l *lateLink) Receive() (Message, error) { return <-l.answers, nil }
 func (l *lateLink) Close() error              { return nil }
 
-// TestAHoldIsCountedFromBeforeTheRequest: however late the answer comes, the hold ends Duration after
-// the request was sent.
+// TestAHoldIsCountedFromBeforeTheRequest: however late the answer comes, the hold ends Duration
+// after the request was sent.
 func TestAHoldIsCountedFromBeforeTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -421,8 +421,8 @@ func TestAHoldIsCountedFromBeforeTheRequest(t *testing.T) {
 	})
 }
 
-// TestAProofOfDeathIsNotOfTheNextProcess: a node that has restarted while the question was on its way
-// keeps what it was granted since.
+// TestAProofOfDeathIsNotOfTheNextProcess: a node that has restarted while the question was on its
+// way keeps what it was granted since.
 func TestAProofOfDeathIsNotOfTheNextProcess(t *testing.T) {
 	l := newLedger(0)
 	l.demand([]Demand{{Addr: first, Eligible: []string{"a"}, Possible: []string{"a"}}}, false)

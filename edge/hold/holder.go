@@ -10,13 +10,13 @@ import (
 // Hold is one address that a node holds.
 type Hold struct {
 	Addr netip.Addr
-	// Since is when this node took it over. An address that ran out, and was granted again, was taken
-	// over again: another node may have had it.
+	// Since is when this node took it over. An address that ran out, and was granted again, was
+	// taken over again: another node may have had it.
 	Since Instant
 	end   Instant
 }
 
-// Holder is what one node holds. Holds may be called by any goroutine.
+// Holder has the addresses that one node holds. Holds may be called by any goroutine.
 type Holder struct {
 	clock func() Instant
 	held  atomic.Pointer[map[netip.Addr]Hold] // never changed in place
@@ -58,7 +58,7 @@ func (h *Holder) Held() ([]Hold, <-chan struct{}) {
 // Drop gives up all addresses at once.
 func (h *Holder) Drop() { h.take(nil, 0) }
 
-// take replaces what is held: each granted address ends at end, and all others are dropped.
+// take replaces the held addresses: each granted address ends at end, and all others are dropped.
 func (h *Holder) take(granted []netip.Addr, end Instant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

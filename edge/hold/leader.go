@@ -14,8 +14,8 @@ import (
 type LeaderConfig struct {
 	// Confirm returns nil if a quorum has proven, after the call, that this server leads the term.
 	Confirm func(ctx context.Context, term uint64) error
-	// Demands returns all addresses, and a channel that is closed when they change; nil of that if it
-	// is not known. partial is set while some are not known yet.
+	// Demands returns all addresses, and a channel that is closed when they change; nil of that if
+	// it is not known. partial is set while some are not known yet.
 	Demands func() (all []Demand, partial bool, changed <-chan struct{})
 	// Gone reports whether no process of the node runs: the kernel at its address refuses
 	// connections. It takes a fraction of a second at most.
@@ -40,7 +40,7 @@ type Leader struct {
 	visits   map[uint64]visit
 }
 
-// visit is what the leader can do with an open session.
+// visit is the leader's access to an open session.
 type visit struct {
 	wake chan struct{} // holds a token
 	link Link

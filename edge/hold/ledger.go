@@ -11,7 +11,8 @@ import (
 type Demand struct {
 	Addr netip.Addr
 	// Eligible are the nodes that may get it, and Possible those that may hold it by a grant of an
-	// earlier leader. The second may have more nodes: one that is no longer eligible may hold it yet.
+	// earlier leader. The second may have more nodes: one that is no longer eligible may hold it
+	// yet.
 	Eligible, Possible []string
 }
 
@@ -22,8 +23,8 @@ type Demand struct {
 type ledger struct {
 	began   Instant // before the term's first proof
 	demands map[netip.Addr]Demand
-	// partial is set while not all demands are known. An address without a demand then stays where it
-	// is.
+	// partial is set while not all demands are known. An address without a demand then stays where
+	// it is.
 	partial  bool
 	grants   map[netip.Addr]grant
 	reported map[string]bool     // nodes whose earlier grants are all known
@@ -142,8 +143,8 @@ func (l *ledger) free(now Instant, addr netip.Addr, node string) bool {
 	})
 }
 
-// wanted returns the node that is to have an address; "" for none. The present holder stays while it
-// is eligible, so that nothing moves without need.
+// wanted returns the node that is to have an address; "" for none. The present holder stays while
+// it is eligible, so that nothing moves without need.
 func (l *ledger) wanted(now Instant, addr netip.Addr) string {
 	d, demanded := l.demands[addr]
 	g, known := l.grants[addr]
@@ -155,8 +156,8 @@ func (l *ledger) wanted(now Instant, addr netip.Addr) string {
 	}
 	var candidates []string
 	for _, v := range l.sessions {
-		// A node that let its hold run out, or was woken and sends nothing, may be a machine that has
-		// died in silence.
+		// A node that let its hold run out, or was woken and sends nothing, may be a machine that
+		// has died in silence.
 		silent := known && g.node == v.node || v.woken != 0 && now.Sub(v.woken) >= wakePatience
 		if slices.Contains(d.Eligible, v.node) && !silent {
 			candidates = append(candidates, v.node)
@@ -183,14 +184,14 @@ func (l *ledger) gone(node string, asked Instant) {
 	l.reported[node] = true
 }
 
-// calls are what the leader has to do.
+// calls are the leader's tasks.
 type calls struct {
 	wake    []uint64 // sessions to ask for a request now
 	probe   []string // nodes that may be gone, for which somebody waits
 	pending bool     // an address is not where it is to be
 }
 
-// next returns what is to be done at an instant.
+// next returns the tasks of an instant.
 func (l *ledger) next(now Instant) (c calls) {
 	connected := map[string]uint64{}
 	for id, v := range l.sessions {

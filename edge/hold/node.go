@@ -18,8 +18,8 @@ type NodeConfig struct {
 	Dial func(ctx context.Context) (link Link, over <-chan struct{}, err error)
 	// Clock is Boot, unless in tests. It is that of the Holder.
 	Clock func() Instant
-	// Pause lies between two attempts to get a session; each is a tenth longer than the one before, up
-	// to a second. Default: 50 ms.
+	// Pause lies between two attempts to get a session; each is a tenth longer than the one before,
+	// up to a second. Default: 50 ms.
 	Pause  time.Duration
 	Logger *slog.Logger
 }
@@ -43,8 +43,8 @@ func NewNode(c NodeConfig) *Node {
 }
 
 const (
-	// dialPause is the default of NodeConfig.Pause, and longestPause the longest one. A leader of an
-	// earlier version gives no session at all.
+	// dialPause is the default of NodeConfig.Pause, and longestPause the longest one. A leader of
+	// an earlier version gives no session at all.
 	dialPause, longestPause = 50 * time.Millisecond, time.Second
 	// helloPatience bounds the wait for the first message of a session.
 	helloPatience = Duration / 2

@@ -131,9 +131,9 @@ func (w *world) schedule(ctx context.Context, m *machine) {
 	if w.slow {
 		switch d := w.intn(200); {
 		case d == 0:
-			w.sleep(ctx, time.Duration(w.intn(3000))*time.Millisecond)
+			w.sleep(ctx, time.Duration(w.intn(3000))*time.Millisecond) // brief: virtual time
 		case d < 20:
-			w.sleep(ctx, time.Duration(w.intn(20))*time.Millisecond)
+			w.sleep(ctx, time.Duration(w.intn(20))*time.Millisecond) // brief: virtual time
 		}
 	}
 	w.await(ctx, func() bool { return !m.paused })
@@ -192,7 +192,7 @@ func (s *simLink) carry() {
 	context.AfterFunc(s.ctx, stop) // a dead machine repeats nothing
 	through := func() bool { return !s.w.cut[[2]string{s.from.name, s.to.name}] }
 	deliver := func(m Message) bool {
-		s.w.sleep(context.Background(), time.Duration(s.w.intn(8))*time.Millisecond)
+		s.w.sleep(context.Background(), time.Duration(s.w.intn(8))*time.Millisecond) // brief: virtual time
 		if !s.w.await(bg, through) {
 			return false
 		}
@@ -221,7 +221,7 @@ func (s *simLink) carry() {
 				}
 				break
 			}
-			s.w.sleep(context.Background(), time.Duration(s.w.intn(8))*time.Millisecond)
+			s.w.sleep(context.Background(), time.Duration(s.w.intn(8))*time.Millisecond) // brief: virtual time
 			// The kernel of a dead process says so as well, when it is reached.
 			wait, end := context.WithTimeout(context.Background(), time.Minute)
 			defer end()
@@ -354,17 +354,17 @@ func (w *world) dial(ctx context.Context, m *machine, l *life) (Link, <-chan str
 // gone is a question to the kernel of a machine, which answers in pauses as well.
 func (w *world) gone(ctx context.Context, asker *machine, node string) bool {
 	w.schedule(ctx, asker)
-	w.sleep(ctx, time.Duration(w.intn(8))*time.Millisecond)
+	w.sleep(ctx, time.Duration(w.intn(8))*time.Millisecond) // brief: virtual time
 	w.mu.Lock()
 	gone := !w.machine(node).alive && !w.cut[[2]string{asker.name, node}] && !w.cut[[2]string{node, asker.name}]
 	w.mu.Unlock()
-	w.sleep(ctx, time.Duration(w.intn(8))*time.Millisecond)
+	w.sleep(ctx, time.Duration(w.intn(8))*time.Millisecond) // brief: virtual time
 	return gone && ctx.Err() == nil
 }
 
 // confirm asks the other servers for their term.
 func (w *world) confirm(ctx context.Context, m *machine, term uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // brief: virtual time
 	defer cancel()
 	servers := w.names(func(m *machine) bool { return m.server })
 	answers := make(chan bool, len(servers))
@@ -374,14 +374,14 @@ func (w *world) confirm(ctx context.Context, m *machine, term uint64) error {
 			continue
 		}
 		w.running.Go(func() {
-			w.sleep(ctx, time.Duration(w.intn(8))*time.Millisecond)
+			w.sleep(ctx, time.Duration(w.intn(8))*time.Millisecond) // brief: virtual time
 			ok := w.await(ctx, func() bool {
 				return !w.cut[[2]string{m.name, name}] && peer.alive && !peer.paused
 			})
 			w.mu.Lock()
 			ok = ok && peer.term <= term
 			w.mu.Unlock()
-			w.sleep(ctx, time.Duration(w.intn(8))*time.Millisecond)
+			w.sleep(ctx, time.Duration(w.intn(8))*time.Millisecond) // brief: virtual time
 			answers <- ok && w.await(ctx, func() bool { return !w.cut[[2]string{name, m.name}] })
 		})
 	}

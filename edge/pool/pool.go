@@ -177,7 +177,8 @@ type Cluster struct {
 	Pools []Pool
 	// Services are all Services of type LoadBalancer. The one that chooses may be among them.
 	Services []*corev1.Service
-	// Reserved are addresses that are no Service's, such as those of nodes; the value names the owner.
+	// Reserved are addresses that are no Service's, such as those of nodes; the value names the
+	// owner.
 	Reserved map[netip.Addr]string
 }
 
@@ -397,8 +398,8 @@ func (c *chooser) candidates(family corev1.IPFamily, named []string) ([]Pool, er
 	return nil, Refuse(NoPool, "no AddressPool with %s addresses is ready and for this Service", family)
 }
 
-// obstacle returns the reason for which an address cannot be the Service's: it is the address of somebody who
-// does not share it.
+// obstacle returns the reason for which an address cannot be the Service's: it is the address of
+// somebody who does not share it.
 func (c *chooser) obstacle(a netip.Addr) error {
 	if owner, ok := c.reserved[a]; ok {
 		return Refuse(InUse, "the address %s is that of %s", a, owner)

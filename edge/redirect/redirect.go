@@ -40,7 +40,8 @@ const (
 
 // Config of Run. All but Logger are needed.
 type Config struct {
-	// Held returns what this node holds, and a channel that is closed when that changes.
+	// Held returns the addresses that this node holds, and a channel that is closed when that
+	// changes.
 	Held func() ([]hold.Hold, <-chan struct{})
 	// Addresses are those of the API. Others that the node holds are not redirected.
 	Addresses []netip.Addr

@@ -26,8 +26,8 @@ import (
 type Measure interface {
 	// Node returns the free resources by signal. A signal that cannot be read is left out.
 	Node(ctx context.Context) (map[Signal]Observation, error)
-	// Pods returns the usage of pods. It measures the disk of those for which disk returns true. With
-	// an error it may return the measured part.
+	// Pods returns the usage of pods. It measures the disk of those for which disk returns true.
+	// With an error it may return the measured part.
 	Pods(ctx context.Context, pods []*v1.Pod, disk func(*v1.Pod) bool) (map[types.UID]Use, error)
 	// OneDisk reports whether nodefs and imagefs are the same file system.
 	OneDisk(ctx context.Context) bool

@@ -361,8 +361,8 @@ func TestOneBadMirror(t *testing.T) {
 	}
 }
 
-// TestManifestsAreReadAmidChanges: a file that changes all the time, such as that of an editor, does
-// not keep a manifest from being read.
+// TestManifestsAreReadAmidChanges: a file that changes all the time, such as that of an editor,
+// does not keep a manifest from being read.
 func TestManifestsAreReadAmidChanges(t *testing.T) {
 	dir := t.TempDir()
 	h := &host{pods: map[types.UID]*v1.Pod{}}

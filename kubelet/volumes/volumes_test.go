@@ -394,7 +394,8 @@ func TestHostMounts(t *testing.T) {
 	if err := m.BindBelow(volume, "out/passwd", target); err == nil {
 		t.Error("a subPath led out of its volume")
 	}
-	// What a user has made in the volume keeps its mode and owner when a directory is made below it.
+	// What a user has made in the volume keeps its mode and owner when a directory is made below
+	// it.
 	private := filepath.Join(volume, "private")
 	if err := errors.Join(os.Mkdir(private, 0o700), os.Chown(private, 1000, 1000)); err != nil {
 		t.Fatal(err)

@@ -15,8 +15,8 @@ import (
 )
 
 // writeAdminKubeconfig writes the administrator's kubeconfig. A server writes it after its start
-// and after each renewal of its certificates, so it never expires while the server runs. It leads to
-// the API's own address where there is one, so that it may be copied to any machine. The context
+// and after each renewal of its certificates, so it never expires while the server runs. It leads
+// to the API's own address where there is one, so that it may be copied to any machine. The context
 // `local` leads to this server, for the time without a leader.
 func (ids *Server) writeAdminKubeconfig() error {
 	cert := ids.admin.Certificate()

@@ -26,7 +26,8 @@ type transport struct {
 // NewTransport returns the transport of an agent.
 func NewTransport(ids *Agent) http.RoundTripper { return &transport{ids: ids} }
 
-// CallTLS returns the configuration with which an agent calls a server of its cluster at its address.
+// CallTLS returns the configuration with which an agent calls a server of its cluster at its
+// address.
 func (ids *Agent) CallTLS() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: ids.Trust.Pool(), GetClientCertificate: ids.Client.GetClientCertificate, VerifyConnection: ids.Trust.SameCluster}
 }

@@ -120,7 +120,8 @@ func (n *Node) handlePropose(ctx context.Context, payload []byte) (byte, []byte)
 // ReadRevision returns a revision that reflects everything acknowledged before the call.
 func (n *Node) ReadRevision(ctx context.Context) (uint64, error) { return n.reads.Revision(ctx) }
 
-// ConfirmTerm returns nil if this server led the term at a moment after the call, as a quorum proves.
+// ConfirmTerm returns nil if this server led the term at a moment after the call, as a quorum
+// proves.
 func (n *Node) ConfirmTerm(ctx context.Context, term uint64) error {
 	return n.reads.ConfirmTerm(ctx, term)
 }

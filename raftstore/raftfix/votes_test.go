@@ -28,7 +28,7 @@ func (v *voter) vote() error {
 	if v.asked > v.fails {
 		return nil
 	}
-	<-time.After(v.takes)
+	<-time.After(v.takes) // brief: virtual time
 	return v.err
 }
 

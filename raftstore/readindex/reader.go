@@ -156,8 +156,8 @@ func (r *Reader) confirm(ctx context.Context) (uint64, error) {
 	return r.fsm.State().Revision(), nil
 }
 
-// ConfirmTerm returns nil if a quorum was in no later term after the call, so that this server still
-// led the term then. It changes nothing, and waits for nothing to be applied.
+// ConfirmTerm returns nil if a quorum was in no later term after the call, so that this server
+// still led the term then. It changes nothing, and waits for nothing to be applied.
 func (r *Reader) ConfirmTerm(ctx context.Context, term uint64) error {
 	if !r.ready() {
 		return kv.ErrClosed

@@ -56,8 +56,8 @@ type evaluator[T any] struct {
 	usage func(*T) corev1.ResourceList
 	// scope reports whether an object is in a scope; nil means that none is in any.
 	scope func(*T, corev1.ScopedResourceSelectorRequirement) (bool, error)
-	// constraints returns an error if an object lacks a field that the quota requires; nil means that
-	// no field is required.
+	// constraints returns an error if an object lacks a field that the quota requires; nil means
+	// that no field is required.
 	constraints func([]corev1.ResourceName, *T) error
 }
 

@@ -68,11 +68,11 @@ type Parts struct {
 	// WebhookUsers returns the credentials for calls of webhooks.
 	WebhookUsers webhook.AuthenticationInfoResolverWrapper
 
-	// NodeLeases is set if the leases of nodes are made from gossip. Their namespace can then never be
-	// emptied and must not be deleted.
+	// NodeLeases is set if the leases of nodes are made from gossip. Their namespace can then never
+	// be emptied and must not be deleted.
 	NodeLeases bool
-	// Member reports whether a node is a member of the cluster, as far as this server knows; nil where
-	// the leases of nodes are stored like all others.
+	// Member reports whether a node is a member of the cluster, as far as this server knows; nil
+	// where the leases of nodes are stored like all others.
 	Member func(node string) bool
 	// NodeAddress returns the reason why a node may not have an address; nil where all may.
 	NodeAddress func(node string, kind corev1.NodeAddressType, addr netip.Addr) error

@@ -219,8 +219,8 @@ func TestKMS(t *testing.T) {
 	if got := counts(again); got[one] != 20 {
 		t.Errorf("%v", got)
 	}
-	// The key changes inside of the KMS. This server takes the new one within a minute, and no server
-	// takes it for settled before; a server that starts now has it at once.
+	// The key changes inside of the KMS. This server takes the new one within a minute, and no
+	// server takes it for settled before; a server that starts now has it at once.
 	p.set(func() { p.keyID = "two" })
 	if _, err := again.providers.Agreed(t.Context(), c.epoch.File, true); err == nil || !strings.Contains(err.Error(), `names the key "two"`) {
 		t.Errorf("an earlier key is settled: %v", err)

@@ -33,7 +33,8 @@ func baseEnvironment() *environment.EnvSet {
 type expressions struct {
 	// params is set if the object names parameters, which expressions may use.
 	params bool
-	// stored are the expressions that the object had before. They may use features of newer versions.
+	// stored are the expressions that the object had before. They may use features of newer
+	// versions.
 	stored sets.Set[string]
 	// composed is the compiler that knows the variables of the object; nil without variables.
 	composed *plugincel.CompositedCompiler

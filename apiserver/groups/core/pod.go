@@ -55,8 +55,8 @@ func defaultPod(p *corev1.Pod) {
 		p.Spec.TerminationGracePeriodSeconds = ptr.To[int64](1)
 	}
 	podtemplate.DefaultPodSpec(&p.Spec)
-	// podIP is the first of podIPs, for clients that know only one. Where they differ such a client's
-	// value wins.
+	// podIP is the first of podIPs, for clients that know only one. Where they differ such a
+	// client's value wins.
 	if p.Status.PodIP != "" && (len(p.Status.PodIPs) == 0 || p.Status.PodIPs[0].IP != p.Status.PodIP) {
 		p.Status.PodIPs = []corev1.PodIP{{IP: p.Status.PodIP}}
 	}

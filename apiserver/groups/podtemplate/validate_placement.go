@@ -151,7 +151,8 @@ func validateNodeAffinity(n *corev1.NodeAffinity, at *field.Path) field.ErrorLis
 	for i := range n.PreferredDuringSchedulingIgnoredDuringExecution {
 		term := &n.PreferredDuringSchedulingIgnoredDuringExecution[i]
 		errs = append(errs, validateWeight(term.Weight, at.Index(i).Child("weight"))...)
-		// Values that no label has are accepted: the preference never holds, and a warning is given.
+		// Values that no label has are accepted: the preference never holds, and a warning is
+		// given.
 		errs = append(errs, validateNodeTerm(&term.Preference, false, at.Index(i).Child("preference"))...)
 	}
 	return errs

@@ -100,8 +100,8 @@ func (s *server) startEdge(ctx context.Context) error {
 	}})
 }
 
-// demands returns the addresses that nodes are to answer for. Those of the API belong to the leader.
-// Those of Services are known when the informers of the API server are synced.
+// demands returns the addresses that nodes are to answer for. Those of the API belong to the
+// leader. Those of Services are known when the informers of the API server are synced.
 func (s *server) demands() (out []hold.Demand, partial bool, changed <-chan struct{}) {
 	var servers []string
 	for _, m := range s.store.Members() {

@@ -93,8 +93,8 @@ func (a *agent) findLeader(ctx context.Context, but netip.AddrPort) (netip.AddrP
 	return netip.AddrPort{}, nil, fmt.Errorf("no server gives a session for addresses: %w", errors.Join(errs...))
 }
 
-// leadsElsewhere reports whether another server than the one at the address leads, as that or a third
-// one says.
+// leadsElsewhere reports whether another server than the one at the address leads, as that or a
+// third one says.
 func (a *agent) leadsElsewhere(ctx context.Context, at netip.AddrPort) bool {
 	_, link, err := a.findLeader(ctx, at)
 	if err == nil {

@@ -149,7 +149,8 @@ type Options struct {
 	Scheduling *config.Policy
 	Restore    backups.RestoreOptions
 
-	// NoGateway switches the gateway of this node off. Gateway are its settings, the same on all nodes.
+	// NoGateway switches the gateway of this node off. Gateway are its settings, the same on all
+	// nodes.
 	NoGateway bool
 	Gateway   gateway.Settings
 	// GatewayAccessLog is the file with a line for each request to the gateway; "" is none.

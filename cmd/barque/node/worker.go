@@ -64,8 +64,8 @@ type worker struct {
 	certs    []prometheus.Collector // of the node's certificates
 	logger   *slog.Logger
 	delay    func() time.Duration // how late this process is scheduled
-	// gateway are the objects of the gateway and the client that reads Secrets as its account. Without
-	// objects, the worker makes them of informers of its own.
+	// gateway are the objects of the gateway and the client that reads Secrets as its account.
+	// Without objects, the worker makes them of informers of its own.
 	gateway gatewayParts
 	// made is called with the node's network, if it is not nil.
 	made func(*network.Network)

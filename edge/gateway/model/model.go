@@ -259,7 +259,7 @@ type Backend struct {
 	Invalid string
 }
 
-// Verify is what a backend's certificate must be.
+// Verify has the requirements for a backend's certificate.
 type Verify struct {
 	Hostname string
 	// Names are alternatives to Hostname, if there are any.

@@ -20,7 +20,7 @@ import (
 	"github.com/barque/barque/edge/gateway/model"
 )
 
-// admit checks what limits clients, and answers those that may not pass.
+// admit checks the limits for clients, and answers those that may not pass.
 func (a *action) admit(w http.ResponseWriter, r *http.Request, x *exchange) bool {
 	access := &a.Access
 	if len(access.Allow) > 0 && !contains(access.Allow, x.client) || contains(access.Deny, x.client) {
@@ -163,7 +163,7 @@ func takes(c *model.Canary, r *http.Request) bool {
 	return c.Total > 0 && rand.IntN(c.Total) < c.Weight
 }
 
-// recorder knows what was answered.
+// recorder knows the answer.
 type recorder struct {
 	http.ResponseWriter
 	code  int

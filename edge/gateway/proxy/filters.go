@@ -247,7 +247,7 @@ func (a *action) preflight(w http.ResponseWriter, r *http.Request, x *exchange) 
 	return true
 }
 
-// listed is what is allowed: with credentials, browsers take no star.
+// listed are the allowed values: with credentials, browsers take no star.
 func listed(names []string, all, credentials bool, asked string) string {
 	switch {
 	case all && credentials:

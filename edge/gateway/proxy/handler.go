@@ -262,7 +262,7 @@ func rewrite(pr *httputil.ProxyRequest) {
 	}
 }
 
-// forwarded names the client and what it asked for. What a client says itself counts only if it is
+// forwarded names the client and its request. The headers of a client count only if it is
 // a trusted hop.
 func (x *exchange) forwarded(out *http.Request) {
 	in := x.in

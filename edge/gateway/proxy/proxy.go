@@ -28,7 +28,7 @@ import (
 	"github.com/barque/barque/edge/gateway/model"
 )
 
-// Limits of what strangers may cost.
+// Limits of the resources that strangers may take.
 const (
 	maxConnections = 16384
 	maxHeader      = 64 << 10
@@ -291,7 +291,7 @@ func (p *Proxy) reconcile() {
 	}
 }
 
-// stop closes all ports at once and waits for what is under way.
+// stop closes all ports at once and waits for requests under way.
 func (p *Proxy) stop() {
 	p.mu.Lock()
 	var all []func(time.Duration)
@@ -375,7 +375,7 @@ func (o *port) accept(socket net.Listener, queue *queue) {
 	}
 }
 
-// greet reads what comes before HTTP, and hands the connection on.
+// greet reads the PROXY header and the first bytes of TLS, and hands the connection on.
 func (o *port) greet(conn net.Conn, queue *queue) {
 	if contains(o.proxy.config.Balancers, addrOf(conn.RemoteAddr()).Addr()) {
 		client, err := named(conn)

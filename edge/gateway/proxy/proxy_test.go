@@ -285,7 +285,7 @@ func TestSmuggling(t *testing.T) {
 	}
 }
 
-// raw sends bytes and returns the first response, and what follows.
+// raw sends bytes and returns the first response, and the rest.
 func raw(t *testing.T, addr, request string) (*http.Response, string) {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)

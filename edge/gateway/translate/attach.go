@@ -30,18 +30,18 @@ type Route struct {
 	Services []types.NamespacedName
 }
 
-// object is what all kinds of routes have.
+// object is the part that all kinds of routes have.
 type object struct {
 	meta  *metav1.ObjectMeta
 	kind  string
 	spec  *gatewayv1.CommonRouteSpec
 	hosts []gatewayv1.Hostname
-	// refused is what has no effect here; such a route is not accepted.
+	// refused names a field without effect here; such a route is not accepted.
 	refused  string
 	resolved resolved
 }
 
-// resolved is what became of references to backends.
+// resolved is the result of the references to backends.
 type resolved struct {
 	reason   gatewayv1.RouteConditionReason
 	message  string

@@ -11,7 +11,7 @@ import (
 	"github.com/barque/barque/edge/gateway/model"
 )
 
-// Gateway is a Gateway with what became of its listeners.
+// Gateway is a Gateway with the results of its listeners.
 type Gateway struct {
 	Listeners  []Listener
 	Conditions []metav1.Condition
@@ -74,8 +74,8 @@ func TranslateGateway(c Cluster, ports Ports, g *gatewayv1.Gateway, addressed bo
 	return out
 }
 
-// refusedGateway returns what of a Gateway has no effect here, or "". Such a Gateway is refused:
-// its owner relies on that field.
+// refusedGateway returns the field of a Gateway that has no effect here, or "". Such a Gateway is
+// refused: its owner relies on that field.
 func refusedGateway(g *gatewayv1.Gateway) string {
 	switch {
 	case len(g.Spec.Addresses) > 0:
@@ -150,7 +150,7 @@ func acceptListener(ports Ports, l *gatewayv1.Listener, m *model.Listener) (gate
 	return gatewayv1.ListenerReasonAccepted, ""
 }
 
-// conflict returns what a listener conflicts with, or "".
+// conflict returns the rival of a listener, or "".
 func conflict(ports Ports, g *gatewayv1.Gateway, l *gatewayv1.Listener) string {
 	if !supported(l.Protocol) {
 		return ""
@@ -199,7 +199,7 @@ func routeKinds(l *gatewayv1.Listener) (kinds []gatewayv1.RouteGroupKind, unknow
 	return kinds, unknown
 }
 
-// certificatesOf are the Secrets that a listener may use, and what is wrong with another one.
+// certificatesOf returns the Secrets that a listener may use, and the fault of another one.
 func certificatesOf(c Cluster, g *gatewayv1.Gateway, l *gatewayv1.Listener) (all []types.NamespacedName, reason gatewayv1.ListenerConditionReason, message string) {
 	if l.TLS == nil || len(l.TLS.CertificateRefs) == 0 {
 		return nil, gatewayv1.ListenerReasonInvalidCertificateRef, "the listener has no certificate"

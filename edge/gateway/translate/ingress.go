@@ -18,8 +18,8 @@ type Ingress struct {
 	Model     *model.Route
 	Listeners []model.Listener
 	Services  []types.NamespacedName
-	// Problems are what has no effect, for an event. Refused means that the Ingress is not served
-	// because of one of them.
+	// Problems are the fields without effect, for an event. Refused means that the Ingress is not
+	// served because of one of them.
 	Problems []string
 	Refused  bool
 }

@@ -26,7 +26,7 @@ const (
 	Class = "barque"
 )
 
-// Cluster is what objects refer to. A nil object is one that does not exist.
+// Cluster has the objects that others refer to. A nil object is one that does not exist.
 type Cluster interface {
 	GatewayClass(name string) *gatewayv1.GatewayClass
 	Gateway(types.NamespacedName) *gatewayv1.Gateway
