@@ -50,10 +50,7 @@ func ofGateway(node string, request *authenticationv1.TokenRequest) error {
 	if ref == nil || ref.Kind != "Node" || ref.APIVersion != "v1" || ref.Name != node || ref.UID == "" {
 		return fmt.Errorf("can only request tokens of the gateway bound to its own Node, with its UID")
 	}
-	if len(request.Spec.Audiences) > 0 {
-		return fmt.Errorf("can only request tokens of the gateway for the API server")
-	}
-	return nil
+	return nil // Admit has seen the audiences
 }
 
 // requestAudience is the verb by which RBAC allows nodes further audiences of a service account.
@@ -74,6 +71,12 @@ func (n *NodeRestriction) Admit(ctx context.Context, a admission.Attributes, _ a
 		return nil // Validate refuses it
 	}
 	ref := request.Spec.BoundObjectRef
+	if a.GetNamespace() == gatewayauth.Account.Namespace && a.GetName() == gatewayauth.Account.Name {
+		if len(request.Spec.Audiences) > 0 {
+			return admission.NewForbidden(a, fmt.Errorf("node %q can only request tokens of the gateway for the API server", node))
+		}
+		return nil
+	}
 	if ref == nil || ref.Kind != "Pod" {
 		return nil // likewise
 	}

@@ -20,9 +20,9 @@
 //  3. A new leader knows no grants. What its predecessor granted is over when Duration and Margin
 //     have passed since its term began: a quorum proved the predecessor's leadership before it
 //     elected the new leader, and after the predecessor noted its clock.
-//  4. A node has one session at a time. It first ends the old one, and then asks the next leader for
-//     a session. It takes no session of a term below the highest that it has met. So once it has
-//     reported to a leader its addresses, no earlier leader's grant is taken.
+//  4. A node has one session at a time. It first ends the old one, and then asks the next leader
+//     for a session. It takes no session of a term below the highest that it has met. So once it
+//     has reported to a leader its addresses, no earlier leader's grant is taken.
 //  5. A request lists all addresses that the node holds. What is not in the list was given back.
 //
 // By 4 and 5 a new leader need not wait when all nodes that could hold an address have reported to
@@ -43,7 +43,7 @@ const (
 	// Renewal is the interval of a holder's requests. Four in a row may fail or be late, as on a
 	// machine that is short of CPU.
 	Renewal = 400 * time.Millisecond
-	// Idle is the interval of requests of a node that holds nothing. The leader wakes it earlier when
-	// it has something for it.
+	// Idle is the interval of requests of a node that holds nothing. The leader wakes it earlier
+	// when it has something for it.
 	Idle = 10 * time.Second
 )
