@@ -42,7 +42,7 @@ func play(ctx context.Context, o options, w *workshop.Workshop, programs []progr
 	say("starting %d servers", servers)
 	started, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	c, err := clustertest.Up(started, clustertest.Options{Servers: servers, Registry: images})
+	c, err := clustertest.Up(started, clustertest.Options{Servers: servers, Registry: images, ServerArgs: []string{"--controllers=*,-service-lb-controller"}})
 	if c != nil {
 		defer func() { err = errors.Join(err, c.Down()) }()
 	}

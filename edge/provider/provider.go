@@ -114,10 +114,13 @@ func hostPorts(obj any) ([]string, error) {
 	return out, nil
 }
 
-// Serves reports whether a Service of type LoadBalancer is bare metal's.
+// Serves reports whether a Service of type LoadBalancer is bare metal's. One without a class is not
+// while it has addresses that Barque has not given: another load balancer serves it.
 func (p *Provider) Serves(s *corev1.Service) bool {
-	class := s.Spec.LoadBalancerClass
-	return class == nil || *class == balancers.ClassPool || *class == balancers.ClassNodes
+	if class := s.Spec.LoadBalancerClass; class != nil {
+		return *class == balancers.ClassPool || *class == balancers.ClassNodes
+	}
+	return len(s.Status.LoadBalancer.Ingress) == 0 || balancers.ConditionOf(s) != ""
 }
 
 // Balance returns the status that a Service should have: see controllers/servicelb.

@@ -201,10 +201,17 @@ func described(status corev1.ServiceStatus, err error) string {
 	return strings.Join(out, " ")
 }
 
+// TestServes: a Service with another class, or with an address that another load balancer has
+// given, is left alone.
 func TestServes(t *testing.T) {
 	p := made(t)
+	given := func(s *corev1.Service) {
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.1"}}
+	}
+	own := func(s *corev1.Service) { s.Status.Conditions = []metav1.Condition{{Type: balancers.NodesCondition}} }
 	for s, want := range map[*corev1.Service]bool{
-		service("a"): true, service("a", class(balancers.ClassPool)): true, service("a", class(balancers.ClassNodes)): true, service("a", class("example.com/x")): false,
+		service("a"): true, service("a", given): false, service("a", given, own): true, service("a", given, class(balancers.ClassPool)): true,
+		service("a", class(balancers.ClassPool)): true, service("a", class(balancers.ClassNodes)): true, service("a", class("example.com/x")): false,
 	} {
 		if got := p.Serves(s); got != want {
 			t.Errorf("%v: %t", s.Spec.LoadBalancerClass, got)
