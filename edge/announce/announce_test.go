@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/barque/barque/edge/hold"
+	"github.com/barque/barque/internal/needs"
 )
 
 // holder holds the addresses that a test sets.
@@ -52,9 +52,7 @@ func (h *holder) set(addrs ...netip.Addr) {
 // peer. All goroutines that make sockets must run on its thread, so the sockets are opened here.
 func ownNetwork(t *testing.T) (node, other link) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root for a network namespace")
-	}
+	needs.Root(t, "ARP and neighbour discovery on a link")
 	runtime.LockOSThread() // never unlocked: the thread ends with the test
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatal(err)
