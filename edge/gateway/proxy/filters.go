@@ -177,24 +177,20 @@ func (a *action) redirect(w http.ResponseWriter, r *http.Request, x *exchange) {
 	if to.Scheme == "" {
 		to.Scheme = scheme
 	}
-	name, port := r.Host, x.port
-	if h, p, err := net.SplitHostPort(r.Host); err == nil {
+	name := r.Host
+	if h, _, err := net.SplitHostPort(r.Host); err == nil {
 		name = h
-		if n, err := strconv.ParseUint(p, 10, 16); err == nil {
-			port = uint16(n)
-		}
 	}
 	name = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
 	if d.Hostname != "" {
 		name = d.Hostname
 	}
+	port := x.port // the listener's, as the Gateway API has it for a redirect without a scheme
 	switch {
 	case d.Port != 0:
 		port = d.Port
 	case d.Scheme != "":
 		port = usual(to.Scheme)
-	default:
-		port = x.port
 	}
 	to.Host = name
 	if strings.Contains(name, ":") {
