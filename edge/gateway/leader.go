@@ -29,8 +29,20 @@ import (
 // NodeLabel is on the Nodes whose gateway is on. A node sets it itself.
 const NodeLabel = "barque.io/gateway"
 
-// statusPause gathers changes: statuses are written once for all of them.
-const statusPause = 200 * time.Millisecond
+// statusPause gathers changes: statuses are written once for all of them. After each failure in a row
+// the pause is twice as long, up to mostPause.
+const (
+	statusPause = 200 * time.Millisecond
+	mostPause   = 30 * time.Second
+)
+
+// nextPause returns the pause after a round of writes.
+func nextPause(last time.Duration, failed bool) time.Duration {
+	if !failed {
+		return statusPause
+	}
+	return min(2*last, mostPause)
+}
 
 // StatusConfig of a Statuses.
 type StatusConfig struct {
@@ -137,16 +149,19 @@ func (s *Statuses) Lead(ctx context.Context, client kubernetes.Interface, gatewa
 		if !s.objects.waitForSync(ctx) {
 			return nil
 		}
-		for {
-			if err := w.write(ctx); err != nil && ctx.Err() == nil {
-				s.config.Logger.Warn("writing statuses of routes; trying again", "err", err)
+		for pause := statusPause; ; {
+			err := w.write(ctx)
+			pause = nextPause(pause, err != nil)
+			if err != nil && ctx.Err() == nil {
+				s.config.Logger.Warn("some statuses of routes are not written; trying again", "err", err, "after", pause)
 				s.poke()
 			}
-			pause := time.NewTimer(statusPause)
+			timer := time.NewTimer(pause)
 			select {
 			case <-ctx.Done():
+				timer.Stop()
 				return nil
-			case <-pause.C:
+			case <-timer.C:
 			}
 			select {
 			case <-ctx.Done():
@@ -234,11 +249,14 @@ func (w *statusWriter) write(ctx context.Context) error {
 			keep(w.gateway(ctx, g, translate.TranslateGateway(cluster, ports, g, len(addresses) > 0), attached, addresses))
 		}
 	}
+	there := map[types.UID]bool{}
 	for _, in := range list[networkingv1.Ingress](o.ingresses) {
+		there[in.UID] = true
 		if o.ours(in) {
 			keep(w.ingress(ctx, in, translate.TranslateIngress(cluster, ports, in), addresses))
 		}
 	}
+	maps.DeleteFunc(w.told, func(uid types.UID, _ string) bool { return !there[uid] })
 	return first
 }
 

@@ -8,13 +8,9 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
-	clientrecord "k8s.io/client-go/tools/record"
 
 	"github.com/barque/barque/controllers/runtime"
 	"github.com/barque/barque/edge/hold"
@@ -116,12 +112,10 @@ func (b *balanced) granted(addr netip.Addr, node string) {
 	}
 }
 
-// events tells users by events which node answers for their Services, while this server leads.
+// events makes an event of each grant, while this server leads.
 func (b *balanced) events(ctx context.Context, client kubernetes.Interface) error {
-	broadcaster := clientrecord.NewBroadcaster()
-	defer broadcaster.Shutdown()
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(metav1.NamespaceAll)})
-	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "barque-addresses"})
+	recorder, stop := runtime.Recorder(ctx, client, "barque-addresses")
+	defer stop()
 	for {
 		select {
 		case t := <-b.taken:
