@@ -29,8 +29,8 @@ import (
 // NodeLabel is on the Nodes whose gateway is on. A node sets it itself.
 const NodeLabel = "barque.io/gateway"
 
-// statusPause gathers changes: statuses are written once for all of them. After each failure in a row
-// the pause is twice as long, up to mostPause.
+// statusPause gathers changes: statuses are written once for all of them. After each failure in a
+// row the pause is twice as long, up to mostPause.
 const (
 	statusPause = 200 * time.Millisecond
 	mostPause   = 30 * time.Second
