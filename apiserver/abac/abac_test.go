@@ -66,7 +66,7 @@ func TestParse(t *testing.T) {
 		good + good:                               "one policy",
 		strings.Replace(good, "v1beta1", "v1", 1): "want a Policy",
 		"ann,*":                               "invalid character",
-		strings.Repeat(" ", maxLine+1) + good: "too long",
+		strings.Repeat(" ", maxLine+1) + good: "a line of more than",
 	} {
 		if _, err := New([]byte("#\n" + line)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60q: %v, want %q", line, err, want)
