@@ -22,6 +22,9 @@ import (
 
 const nodeIndex = "barque.node"
 
+// ownPodsOnly is the reason why a node does not get a pod of another node.
+const ownPodsOnly = "can only read its own pods"
+
 // dnsRules is the ConfigMap with users' rules for cluster DNS, which is on every node.
 var dnsRules = types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: "coredns-custom"}
 
@@ -224,13 +227,13 @@ func (a *Authorizer) ownPods(ctx context.Context, node string, attrs authorizer.
 		}
 	case "get":
 		if _, known, err := a.pods.GetByKey(attrs.GetNamespace() + "/" + attrs.GetName()); err != nil || !known {
-			return "", nil // the informer does not know it yet, or it is gone: storage answers
+			return "", nil // the informer does not know it yet, or it is gone: Pods.Get decides by the object
 		}
 		found, err := a.has(ctx, node, func(p *corev1.Pod) bool {
 			return p.Namespace == attrs.GetNamespace() && p.Name == attrs.GetName()
 		})
 		if !found && err == nil {
-			return "can only read its own pods", nil
+			return ownPodsOnly, nil
 		}
 		return "", err
 	}

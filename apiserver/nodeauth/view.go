@@ -2,8 +2,10 @@ package nodeauth
 
 import (
 	"context"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -16,7 +18,8 @@ import (
 )
 
 // Pods is the storage of pods as nodes see it: a node that lists or watches the pods of all nodes
-// gets of each only the fields that network policies use. See PolicyView.
+// gets of each only the fields that network policies use (PolicyView), and a single pod only if it is
+// its own.
 type Pods struct{ *resource.Storage }
 
 // NewPods returns that storage.
@@ -40,6 +43,35 @@ func (p *Pods) List(ctx context.Context, options *internalversion.ListOptions) (
 		trimmed.Items[i] = *PolicyView(&pods.Items[i])
 	}
 	return trimmed, nil
+}
+
+// Get implements rest.Getter. A node gets its own pods only. The authorizer decides by an informer,
+// which may not know a pod yet; the object itself says on which node it is.
+func (p *Pods) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+	got, err := p.Storage.Get(ctx, name, options)
+	if err != nil {
+		return nil, err
+	}
+	if err := forNode(ctx, name, got); err != nil {
+		return nil, err
+	}
+	return got, nil
+}
+
+// forNode returns an error if a node requests an object that is not one of its pods.
+func forNode(ctx context.Context, name string, got runtime.Object) error {
+	who, ok := request.UserFrom(ctx)
+	if !ok {
+		return nil
+	}
+	node, ok := NodeOf(who)
+	if !ok {
+		return nil
+	}
+	if pod, ok := got.(*corev1.Pod); ok && pod.Spec.NodeName == node {
+		return nil
+	}
+	return apierrors.NewForbidden(corev1.Resource("pods"), name, fmt.Errorf("node %s: %s", node, ownPodsOnly))
 }
 
 // Watch implements rest.Watcher.
