@@ -18,8 +18,8 @@ import (
 )
 
 // Pods is the storage of pods as nodes see it: a node that lists or watches the pods of all nodes
-// gets of each only the fields that network policies use (PolicyView), and a single pod only if it is
-// its own.
+// gets of each only the fields that network policies use (PolicyView), and a single pod only if it
+// is its own.
 type Pods struct{ *resource.Storage }
 
 // NewPods returns that storage.
