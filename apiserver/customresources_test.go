@@ -455,7 +455,8 @@ spec:
 		t.Fatal(err)
 	}
 	limit := float64(10)
-	crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties["length"] = apiextensionsv1.JSONSchemaProps{Type: "integer", Maximum: &limit}
+	spec := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+	spec.Properties["length"] = apiextensionsv1.JSONSchemaProps{Type: "integer", Maximum: &limit}
 	if _, err := c.extensions(t).ApiextensionsV1().CustomResourceDefinitions().Update(t.Context(), crd, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}

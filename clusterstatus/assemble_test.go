@@ -394,7 +394,8 @@ func TestALeaderThatIsElectedAgain(t *testing.T) {
 		{At: Noon.Add(-time.Minute), Term: 7, Leader: "s1.x", Before: "s1.x", Why: "s1 gave it up: the disk does not finish a write"},
 		{At: Noon.Add(-time.Minute - time.Second), Term: 6, Before: "s1.x", Why: "s1 gave it up: the disk does not finish a write"},
 	}
-	if s := Assemble(Noon, w.observe(t)); s.LeaderReason != "it was elected again; before that, s1 gave it up: the disk does not finish a write" {
+	const want = "it was elected again; before that, s1 gave it up: the disk does not finish a write"
+	if s := Assemble(Noon, w.observe(t)); s.LeaderReason != want {
 		t.Errorf("%q", s.LeaderReason)
 	}
 }

@@ -175,7 +175,8 @@ type MemberStatus struct {
 	AuditLosses  []AuditLoss         `json:"auditLosses,omitempty"`
 	Files        []ConfigFile        `json:"files,omitempty"` // nil if its version does not report them
 	Started      time.Time           `json:"started,omitzero"`
-	Joined       *JoinedStatus       `json:"joined,omitempty"` // absent for the first server, and for one that joined before this was noted
+	// Joined is absent for the first server, and for one that joined before this was noted.
+	Joined *JoinedStatus `json:"joined,omitempty"`
 	// ClockOffset is by how much its clock is ahead of the asked server's, with an error of a
 	// second or two.
 	ClockOffset float64 `json:"clockOffsetSeconds"`

@@ -745,7 +745,8 @@ func credentialScenarios() []scenario {
 			name: "kubelets ask for certificates", controllers: "csrapproving,csrsigning", takes: time.Minute, objects: none,
 			change: func(t *testing.T, c *controllertest.Cluster) {
 				c.Client.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, kruntime.Object, error) {
-					review := a.(clienttesting.CreateActionImpl).Object.(*authorizationv1.SubjectAccessReview).DeepCopy()
+					object := a.(clienttesting.CreateActionImpl).Object
+					review := object.(*authorizationv1.SubjectAccessReview).DeepCopy()
 					review.Status.Allowed = true
 					return true, review, nil
 				})

@@ -175,7 +175,8 @@ func TestStateTransferSurvivesCrashes(t *testing.T) {
 				}
 				r.Configs[bad].Dir = left
 				r.Start(bad)
-				if marked := r.Servers[bad].Status().Quarantined != ""; marked != (point != faultpoint.TransferUnmarked) {
+				marked := r.Servers[bad].Status().Quarantined != ""
+				if marked != (point != faultpoint.TransferUnmarked) {
 					t.Errorf("in quarantine after the crash: %v", marked)
 				} else if marked {
 					r.reopen(t, bad)

@@ -161,4 +161,5 @@ func mount(source, target, kind string, flags uintptr, data string) error {
 }
 
 // namespaces are those that a machine has of its own.
-const namespaces = syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC
+const namespaces = syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET |
+	syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC

@@ -67,7 +67,8 @@ acknowledged before. The file is read back and verified before it gets its name.
 
 Without a key it is refused (exit code 4), unless --unsealed is given: every reader of
 the file can then read its Secrets.`,
-		Example: "  barque snapshot save --key-file backup.key\n  barque snapshot save --unsealed /mnt/private/x.backup",
+		Example: "  barque snapshot save --key-file backup.key\n" +
+			"  barque snapshot save --unsealed /mnt/private/x.backup",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return &usageError{c.CommandPath(), fmt.Errorf("want one file at most, got %d arguments", len(args))}

@@ -272,7 +272,8 @@ func FuzzDecide(f *testing.F) {
 				continue
 			}
 			if p.replicas < least || p.replicas > most {
-				// Only a target that was out of bounds may stay there while policies bring it back.
+				// Only a target that was out of bounds may stay there while policies bring
+				// it back.
 				t.Fatalf("%d replicas, outside of %d to %d", p.replicas, least, most)
 			}
 			p = p.outcome(o, nil, now)

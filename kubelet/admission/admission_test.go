@@ -91,7 +91,8 @@ func TestCheck(t *testing.T) {
 		{name: "another node", pod: changed(podOf("", ""), func(p *v1.Pod) { p.Spec.NodeName = "n2" }),
 			want: "NodeName: Predicate NodeName failed: node(s) didn't match the requested node name"},
 		{name: "a port is taken", pod: changed(podOf("", ""), port(80, "", "")), others: []*v1.Pod{changed(podOf("", ""), port(80, "127.0.0.1", v1.ProtocolTCP))},
-			want: "NodePorts: Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"},
+			want: "NodePorts: " +
+				"Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"},
 		{name: "ports of another protocol and address", pod: changed(changed(podOf("", ""), port(80, "", v1.ProtocolUDP)), port(81, "127.0.0.1", "")),
 			others: []*v1.Pod{changed(changed(podOf("", ""), port(80, "", v1.ProtocolTCP)), port(81, "127.0.0.2", ""))}},
 		{name: "a taint that ends pods", pod: podOf("", ""), in: func(in *Input) {

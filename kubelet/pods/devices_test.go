@@ -22,7 +22,8 @@ func TestDevicesComeFirstAndGoFirst(t *testing.T) {
 		if s := w.status(pod); s.Phase != v1.PodPending {
 			t.Fatalf("without its devices: %+v", s)
 		}
-		if want := "Warning FailedPrepareDynamicResources Failed to prepare dynamic resources: no driver"; !strings.Contains(w.events(), want) {
+		const want = "Warning FailedPrepareDynamicResources Failed to prepare dynamic resources: no driver"
+		if !strings.Contains(w.events(), want) {
 			t.Errorf("events:\n%s\nwant %q", w.events(), want)
 		}
 		w.devices.fail(nil, errors.New("busy"))

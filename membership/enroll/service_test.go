@@ -27,7 +27,8 @@ func TestUnitIsTheExample(t *testing.T) {
 // TestShellLine: what is to be pasted means to a shell what was given.
 func TestShellLine(t *testing.T) {
 	got := shellLine([]string{"--name=a", "--eviction-hard=memory.available<1Gi", "--allowed-unsafe-sysctls=kernel.msg*", "--zone=it's"})
-	if want := `--name=a '--eviction-hard=memory.available<1Gi' '--allowed-unsafe-sysctls=kernel.msg*' '--zone=it'\''s'`; got != want {
+	const want = `--name=a '--eviction-hard=memory.available<1Gi' '--allowed-unsafe-sysctls=kernel.msg*' '--zone=it'\''s'`
+	if got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

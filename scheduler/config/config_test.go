@@ -110,7 +110,8 @@ profiles:
 	if *volumes.BindTimeoutSeconds != 60 || len(volumes.Shape) != 2 {
 		t.Errorf("arguments of VolumeBinding: %+v", volumes)
 	}
-	if got := p.Args[plugins.DevicesName].(*configv1.DynamicResourcesArgs); got.FilterTimeout.Duration != 3*time.Second {
+	got := p.Args[plugins.DevicesName].(*configv1.DynamicResourcesArgs)
+	if got.FilterTimeout.Duration != 3*time.Second {
 		t.Errorf("arguments of DynamicResources: %+v", got)
 	}
 	for _, about := range []string{"leaderElection ", "clientConnection ", "enableProfiling ", "delayCacheUntilActive ", `"Nonesuch"`, "permit.disabled ", "profiles[0].pluginConfig[3] "} {

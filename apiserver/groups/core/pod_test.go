@@ -50,7 +50,8 @@ spec:
   affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: z, labelSelector: {}, matchLabelKeys: [app, none]}]}}
 `)
 	want := []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{"a"}}}
-	got := affine.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].LabelSelector.MatchExpressions
+	terms := affine.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	got := terms[0].LabelSelector.MatchExpressions
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("merged keys (-want +got):\n%s", diff)
 	}
