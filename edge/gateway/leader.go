@@ -23,6 +23,7 @@ import (
 	gatewayclient "sigs.k8s.io/gateway-api/pkg/client/clientset/versioned/typed/apis/v1"
 
 	"github.com/barque/barque/edge/gateway/translate"
+	"github.com/barque/barque/internal/balancers"
 	"github.com/barque/barque/internal/lifecycle"
 )
 
@@ -79,6 +80,9 @@ func NewStatuses(config StatusConfig) (*Statuses, error) {
 	if _, err := o.namespaces.AddEventHandler(relabelled(s.poke)); err != nil {
 		return nil, err
 	}
+	if _, err := o.services.AddEventHandler(holding(s.poke)); err != nil {
+		return nil, err
+	}
 	// The kubelet's reports of a Node say nothing new about its addresses.
 	_, err := config.NodesChanged.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { s.poke() }, DeleteFunc: func(any) { s.poke() },
@@ -100,29 +104,17 @@ func (s *Statuses) poke() {
 	}
 }
 
-// addressesOf are the addresses at which clients reach the gateway of a node: those that are for
-// clients outside, or else those of the cluster.
+// addressesOf are the addresses at which clients reach the gateway of a node.
 func addressesOf(n *corev1.Node) (all []string) {
-	if _, ok := n.Labels[NodeLabel]; !ok {
+	if _, on := n.Labels[NodeLabel]; !on || !balancers.Eligible(n) {
 		return nil
 	}
-	ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
-	if !ready {
-		return nil
-	}
-	for _, kind := range []corev1.NodeAddressType{corev1.NodeExternalIP, corev1.NodeInternalIP} {
-		for _, a := range n.Status.Addresses {
-			if a.Type == kind {
-				all = append(all, a.Address)
-			}
-		}
-		if len(all) > 0 {
-			return all
+	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+		for _, a := range balancers.AddressesOf(n, family) {
+			all = append(all, a.String())
 		}
 	}
-	return nil
+	return all
 }
 
 // maxAddresses is how many addresses the Gateway API lets a status have.
@@ -144,7 +136,7 @@ func (s *Statuses) addresses() ([]string, error) {
 
 // Lead writes statuses until ctx ends, with the rights of the status writer in the leader's term.
 func (s *Statuses) Lead(ctx context.Context, client kubernetes.Interface, gateways gatewayclient.GatewayV1Interface, recorder record.EventRecorder) error {
-	w := &statusWriter{Statuses: s, client: client, gateways: gateways, recorder: recorder, told: map[types.UID]string{}}
+	w := &statusWriter{Statuses: s, client: client, gateways: gateways, recorder: recorder, told: map[toldOf]string{}}
 	return lifecycle.All(ctx, s.secrets.Run, func(ctx context.Context) error {
 		if !s.objects.waitForSync(ctx) {
 			return nil
@@ -178,7 +170,13 @@ type statusWriter struct {
 	gateways gatewayclient.GatewayV1Interface
 	recorder record.EventRecorder
 	// told are the last events about Ingresses.
-	told map[types.UID]string
+	told map[toldOf]string
+}
+
+// toldOf is an Ingress with one of the kinds of its events.
+type toldOf struct {
+	uid  types.UID
+	kind string
 }
 
 // write writes each status that differs from the computed one.
@@ -256,7 +254,7 @@ func (w *statusWriter) write(ctx context.Context) error {
 			keep(w.ingress(ctx, in, translate.TranslateIngress(cluster, ports, in), addresses))
 		}
 	}
-	maps.DeleteFunc(w.told, func(uid types.UID, _ string) bool { return !there[uid] })
+	maps.DeleteFunc(w.told, func(of toldOf, _ string) bool { return !there[of.uid] })
 	return first
 }
 
@@ -341,9 +339,14 @@ func (w *statusWriter) ingress(ctx context.Context, in *networkingv1.Ingress, t 
 			t.Problems = append(t.Problems, "the Secret "+c.Name+" has no certificate: "+err.Error())
 		}
 	}
-	w.tell(in, t)
+	reason := "NoEffect"
+	if t.Refused {
+		reason = "Refused"
+	}
+	w.tell(in, "problems", reason, t.Problems)
+	w.tell(in, "ports", portInUse, t.Taken)
 	var want []networkingv1.IngressLoadBalancerIngress
-	if !t.Refused {
+	if nowhere := len(t.Taken) > 0 && len(t.Listeners) == 0; !t.Refused && !nowhere {
 		for _, a := range addresses {
 			want = append(want, networkingv1.IngressLoadBalancerIngress{IP: a})
 		}
@@ -362,23 +365,21 @@ func certificatesOf(in *networkingv1.Ingress) []types.NamespacedName {
 	return slices.Compact(certificates)
 }
 
-// tell makes an event of the fields without effect, once for each set of problems.
-func (w *statusWriter) tell(in *networkingv1.Ingress, t translate.Ingress) {
-	text := ""
-	for _, p := range slices.Compact(slices.Sorted(slices.Values(t.Problems))) {
+// portInUse is the reason of events about a port of the nodes that the gateway lacks.
+const portInUse = "GatewayPortInUse"
+
+// tell makes an event of problems of one kind, once for each set of them.
+func (w *statusWriter) tell(in *networkingv1.Ingress, kind, reason string, problems []string) {
+	of, text := toldOf{in.UID, kind}, ""
+	for _, p := range slices.Compact(slices.Sorted(slices.Values(problems))) {
 		text += p + "; "
 	}
-	if text == w.told[in.UID] {
+	if text == w.told[of] {
 		return
 	}
-	w.told[in.UID] = text
-	maps.DeleteFunc(w.told, func(_ types.UID, text string) bool { return text == "" })
-	if text == "" {
-		return
+	w.told[of] = text
+	maps.DeleteFunc(w.told, func(_ toldOf, text string) bool { return text == "" })
+	if text != "" {
+		w.recorder.Event(in, corev1.EventTypeWarning, reason, text[:len(text)-2])
 	}
-	reason := "NoEffect"
-	if t.Refused {
-		reason = "Refused"
-	}
-	w.recorder.Event(in, corev1.EventTypeWarning, reason, text[:len(text)-2])
 }

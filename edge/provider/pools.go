@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/barque/barque/edge/pool"
+	"github.com/barque/barque/internal/lifecycle"
 )
 
 // showEvery bounds how often the statuses of pools follow the Services.
@@ -31,7 +32,12 @@ func (p *Provider) Run(ctx context.Context, config *rest.Config, changed func())
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
-	return p.follow(ctx, client, changed)
+	if p.cfg.Gateway == nil {
+		return p.follow(ctx, client, changed)
+	}
+	return lifecycle.All(ctx,
+		func(ctx context.Context) error { return p.follow(ctx, client, changed) },
+		func(ctx context.Context) error { return p.cfg.Gateway.Follow(ctx, changed) })
 }
 
 func (p *Provider) follow(ctx context.Context, client dynamic.Interface, changed func()) error {

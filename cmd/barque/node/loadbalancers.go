@@ -7,6 +7,7 @@ import (
 	"k8s.io/client-go/informers"
 
 	"github.com/barque/barque/controllers/servicelb"
+	"github.com/barque/barque/edge/gateway"
 	"github.com/barque/barque/edge/provider"
 	"github.com/barque/barque/internal/balancers"
 	"github.com/barque/barque/network"
@@ -21,8 +22,10 @@ func (s *server) loadBalancers(informers informers.SharedInformerFactory) (servi
 	for _, addr := range s.options.apiAddresses {
 		reserved[addr] = "the Kubernetes API"
 	}
+	nodes := informers.Core().V1().Nodes()
+	routes := gateway.NewPorts(s.gateway.objects, s.options.Gateway, nodes.Lister(), nodes.Informer())
 	return provider.New(provider.Config{
-		Informers: informers, Logger: s.logger.With("part", "load balancers"), PodCIDRs: s.settings.ClusterCIDRs, Reserved: reserved,
+		Informers: informers, Gateway: routes, Logger: s.logger.With("part", "load balancers"), PodCIDRs: s.settings.ClusterCIDRs, Reserved: reserved,
 		Ports: ownPorts(s.options), FirstNodePort: int32(nodePorts.First), LastNodePort: int32(nodePorts.Last),
 	})
 }
