@@ -180,8 +180,23 @@ func (out *Ingress) path(c Cluster, in *networkingv1.Ingress, options *annotatio
 		m.Kind, m.Pattern = model.Regex, pattern
 	}
 	rule := model.Rule{Matches: []model.Match{m}, Action: options.action}
+	if r := options.action.Filters.Rewrite; r != nil && r.Path.Groups != nil && m.Kind == model.Exact {
+		rule.Action.Filters.Rewrite = &model.Rewrite{Path: model.PathChange{Full: new(withoutGroups(*r.Path.Groups))}}
+	}
 	rule.Action.Backends = []model.Backend{out.backend(c, in, options, &p.Backend)}
 	return rule
+}
+
+// groups are the places of groups in the target of a rewrite.
+var groups = regexp.MustCompile(`\$[0-9]+`)
+
+// withoutGroups is the target of a rewrite for a path that has no groups.
+func withoutGroups(target string) string {
+	path := groups.ReplaceAllString(target, "")
+	if !strings.HasPrefix(path, "/") {
+		path = "/" + path
+	}
+	return path
 }
 
 func (out *Ingress) backend(c Cluster, in *networkingv1.Ingress, options *annotations, ref *networkingv1.IngressBackend) model.Backend {

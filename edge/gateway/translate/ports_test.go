@@ -9,6 +9,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// TestExactPathHasNoGroups: the groups of other paths' expressions are empty in the rewrite of an
+// exact path, as in ingress-nginx.
+func TestExactPathHasNoGroups(t *testing.T) {
+	w := world{services: map[types.NamespacedName]*corev1.Service{key("a", "s"): service(80), key("a", "none"): service(1)}}
+	got := TranslateIngress(w, ports, ingressOf(t, map[string]string{"rewrite-target": "/app/$2"}))
+	for _, r := range got.Model.Rules {
+		if path := r.Action.Filters.Rewrite.Path; r.Matches[0].Path == "/y" && (path.Full == nil || *path.Full != "/app/") {
+			t.Errorf("%+v", path)
+		}
+	}
+}
+
 // TestPortsOfServices: nothing is served at a port that a Service has, and the object says so.
 func TestPortsOfServices(t *testing.T) {
 	w := world{services: map[types.NamespacedName]*corev1.Service{key("a", "s"): service(80), key("a", "none"): service(1)}}
