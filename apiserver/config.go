@@ -87,8 +87,8 @@ type Config struct {
 	// GatewaySecret reports whether a listener of the gateway names a Secret and may use it; nil is
 	// never.
 	GatewaySecret func(namespace, name string) bool
-	// IngressProblems returns the annotations of an Ingress that have no effect, for the warnings of
-	// its writers; nil is none.
+	// IngressProblems returns the annotations of an Ingress that have no effect, to warn its
+	// writers; nil is none.
 	IngressProblems func(*networkingv1.Ingress) []string
 	// Authorizers are in the configured order; nil means Node and RBAC. Their owner runs them.
 	Authorizers *authorizers.Authorizers
