@@ -16,8 +16,8 @@ import (
 const mostAddresses = 64
 
 // nodeAddresses are the addresses at which nodes lead clients to a Service, of its first family
-// first, and at most mostAddresses of each. ofService are its slices. The addresses that the Service
-// has stay while they may.
+// first, and at most mostAddresses of each. ofService are its slices. The addresses that the
+// Service has stay while they may.
 //
 // Nodes that are not ready are left out, and with the policy Local nodes without a ready endpoint.
 // Where that leaves none, the addresses that the Service has stay, as far as they are still those

@@ -51,8 +51,8 @@ type Config struct {
 	FirstNodePort, LastNodePort int32
 }
 
-// Gateway is the gateway of the nodes. A Service gets no port that a route needs, and keeps one that
-// it has.
+// Gateway is the gateway of the nodes. A Service gets no port that a route needs, and keeps one
+// that it has.
 type Gateway interface {
 	// PortUser returns the object that needs a port, such as "the Ingress default/web"; "" if none
 	// does. known is false before it knows.

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -336,6 +337,16 @@ func TestPoolsAndTheirStatuses(t *testing.T) {
 		<-time.After(3 * time.Second)
 		synctest.Wait()
 		want("pods", 0, 0, metav1.ConditionFalse)
+		metrics := `# HELP barque_edge_pool_addresses Addresses of an AddressPool, in the view of the leader, by state: used or free.
+# TYPE barque_edge_pool_addresses gauge
+barque_edge_pool_addresses{pool="lan",state="free"} 3
+barque_edge_pool_addresses{pool="lan",state="used"} 1
+barque_edge_pool_addresses{pool="pods",state="free"} 0
+barque_edge_pool_addresses{pool="pods",state="used"} 0
+`
+		if err := testutil.CollectAndCompare(p, strings.NewReader(metrics)); err != nil {
+			t.Error(err)
+		}
 		if changes != 2 {
 			t.Errorf("%d changes: a status is none", changes)
 		}
@@ -347,6 +358,9 @@ func TestPoolsAndTheirStatuses(t *testing.T) {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
+		}
+		if pools := p.Pools(); pools != nil {
+			t.Errorf("a server that leads no more has the pools %+v", pools)
 		}
 	})
 }
