@@ -71,6 +71,7 @@ func (e *Examination) Diagnose() {
 					Text: fmt.Sprintf("one write in a hundred to the log of server %s takes %s or more", m.Name, secondsText(m.Store.DiskP99Seconds))})
 			}
 		}
+		e.edge()
 	}
 	e.network()
 	for _, m := range machinesOf(e.Servers) {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +23,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	gatewayclient "sigs.k8s.io/gateway-api/pkg/client/clientset/versioned/typed/apis/v1"
 
+	"github.com/barque/barque/edge/gateway/model"
 	"github.com/barque/barque/edge/gateway/translate"
 	"github.com/barque/barque/internal/balancers"
 	"github.com/barque/barque/internal/lifecycle"
@@ -64,6 +66,8 @@ type Statuses struct {
 	objects *Objects
 	secrets *Secrets
 	wake    chan struct{}
+	// routed are the served objects of the last round; nil while this server does not lead.
+	routed atomic.Pointer[[]routed]
 }
 
 // NewStatuses returns a writer that does not run yet. Every server has one and follows the objects.
@@ -136,6 +140,7 @@ func (s *Statuses) addresses() ([]string, error) {
 
 // Lead writes statuses until ctx ends, with the rights of the status writer in the leader's term.
 func (s *Statuses) Lead(ctx context.Context, client kubernetes.Interface, gateways gatewayclient.GatewayV1Interface, recorder record.EventRecorder) error {
+	defer s.routed.Store(nil)
 	w := &statusWriter{Statuses: s, client: client, gateways: gateways, recorder: recorder, told: map[toldOf]string{}}
 	return lifecycle.All(ctx, s.secrets.Run, func(ctx context.Context) error {
 		if !s.objects.waitForSync(ctx) {
@@ -212,9 +217,13 @@ func (w *statusWriter) write(ctx context.Context) error {
 		keep(w.class(ctx, c))
 	}
 	attached := map[translate.Attached]int32{}
+	var served []routed
 	count := func(r translate.Route) translate.Route {
 		for _, a := range r.Attached {
 			attached[a]++
+		}
+		if len(r.Attached) > 0 {
+			served = append(served, routed{origin: r.Model.Origin, services: r.Services})
 		}
 		return r
 	}
@@ -244,16 +253,21 @@ func (w *statusWriter) write(ctx context.Context) error {
 	}
 	for _, g := range list[gatewayv1.Gateway](o.gateways) {
 		if translate.Ours(cluster.GatewayClass(string(g.Spec.GatewayClassName))) {
-			keep(w.gateway(ctx, g, translate.TranslateGateway(cluster, ports, g, len(addresses) > 0), attached, addresses))
+			t := translate.TranslateGateway(cluster, ports, g, len(addresses) > 0)
+			served = append(served, routed{origin: model.Origin{Kind: "Gateway", NamespacedName: nameOf(g)}, certificates: certificatesFor(open(t))})
+			keep(w.gateway(ctx, g, t, attached, addresses))
 		}
 	}
 	there := map[types.UID]bool{}
 	for _, in := range list[networkingv1.Ingress](o.ingresses) {
 		there[in.UID] = true
 		if o.ours(in) {
-			keep(w.ingress(ctx, in, translate.TranslateIngress(cluster, ports, in), addresses))
+			t := translate.TranslateIngress(cluster, ports, in)
+			served = append(served, routed{t.Model.Origin, t.Services, certificatesFor(t.Listeners)})
+			keep(w.ingress(ctx, in, t, addresses))
 		}
 	}
+	w.routed.Store(&served)
 	maps.DeleteFunc(w.told, func(of toldOf, _ string) bool { return !there[of.uid] })
 	return first
 }
@@ -292,7 +306,7 @@ func (w *statusWriter) gateway(
 		next.Status.Addresses = append(next.Status.Addresses, gatewayv1.GatewayStatusAddress{Type: &kind, Value: a})
 	}
 	next.Status.Listeners = nil
-	name := types.NamespacedName{Namespace: g.Namespace, Name: g.Name}
+	name := nameOf(g)
 	for _, l := range t.Listeners {
 		of := gatewayv1.ListenerStatus{Name: gatewayv1.SectionName(l.Name), SupportedKinds: l.Kinds, AttachedRoutes: attached[translate.Attached{Gateway: name, Listener: l.Name}]}
 		var have []metav1.Condition
@@ -334,17 +348,13 @@ func routeStatus(have gatewayv1.RouteStatus, ours []gatewayv1.RouteParentStatus)
 }
 
 func (w *statusWriter) ingress(ctx context.Context, in *networkingv1.Ingress, t translate.Ingress, addresses []string) error {
-	for _, c := range certificatesOf(in) {
-		if err := w.secrets.Problem(c); err != nil && err != errNoSecret {
-			t.Problems = append(t.Problems, "the Secret "+c.Name+" has no certificate: "+err.Error())
-		}
-	}
 	reason := "NoEffect"
 	if t.Refused {
 		reason = "Refused"
 	}
 	w.tell(in, "problems", reason, t.Problems)
 	w.tell(in, "ports", portInUse, t.Taken)
+	w.tell(in, "certificates", certificateProblem, w.certificateEvents(t.Listeners, time.Now()))
 	var want []networkingv1.IngressLoadBalancerIngress
 	if nowhere := len(t.Taken) > 0 && len(t.Listeners) == 0; !t.Refused && !nowhere {
 		for _, a := range addresses {
@@ -360,13 +370,16 @@ func (w *statusWriter) ingress(ctx context.Context, in *networkingv1.Ingress, t 
 	return err
 }
 
-func certificatesOf(in *networkingv1.Ingress) []types.NamespacedName {
-	certificates, _ := translate.IngressSecrets(in)
-	return slices.Compact(certificates)
-}
+// Reasons of events about a port of the nodes that the gateway lacks, and about certificates that
+// clients refuse.
+const (
+	portInUse          = "GatewayPortInUse"
+	certificateProblem = "CertificateProblem"
+)
 
-// portInUse is the reason of events about a port of the nodes that the gateway lacks.
-const portInUse = "GatewayPortInUse"
+func nameOf(o metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
 
 // tell makes an event of problems of one kind, once for each set of them.
 func (w *statusWriter) tell(in *networkingv1.Ingress, kind, reason string, problems []string) {

@@ -73,7 +73,8 @@ func (s *Settings) mine() []uint16 {
 func (o *Objects) taken(ports []uint16) map[uint16]string {
 	out := map[uint16]string{}
 	for _, port := range ports {
-		found, err := o.services.GetIndexer().ByIndex(takenIndex, balancers.Port{Protocol: corev1.ProtocolTCP, Port: int32(port)}.String())
+		found, err := o.services.GetIndexer().ByIndex(takenIndex, balancers.Port{Protocol: corev1.ProtocolTCP,
+			Port: int32(port)}.String())
 		if err != nil {
 			continue // the index is there: NewObjects has added it
 		}
@@ -96,7 +97,8 @@ type Ports struct {
 }
 
 // NewPorts returns the ports that the routes of these objects need.
-func NewPorts(objects *Objects, settings Settings, nodes corelisters.NodeLister, changes cache.SharedIndexInformer) *Ports {
+func NewPorts(objects *Objects, settings Settings, nodes corelisters.NodeLister,
+	changes cache.SharedIndexInformer) *Ports {
 	return &Ports{objects: objects, settings: settings, nodes: nodes, changes: changes}
 }
 
@@ -113,7 +115,7 @@ func (p *Ports) PortUser(port uint16) (user string, known bool) {
 	return p.users()[port], true
 }
 
-// users returns the users of all ports of the gateway. Where no node has the gateway, there is none.
+// users returns the users of all ports of the gateway; none where no node has the gateway.
 func (p *Ports) users() map[uint16]string {
 	out := map[uint16]string{}
 	with, err := p.nodes.List(onNodes)
@@ -160,7 +162,8 @@ var onNodes = func() labels.Selector {
 
 func older(a, b metav1.Object) bool {
 	at, than := a.GetCreationTimestamp(), b.GetCreationTimestamp()
-	return cmp.Or(at.Compare(than.Time), cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName())) < 0
+	return cmp.Or(at.Compare(than.Time), cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(),
+		b.GetName())) < 0
 }
 
 // Follow calls changed when the users of ports have changed, and at first when they are known. It

@@ -57,7 +57,8 @@ func SameForClients(a, b *corev1.Node) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return Eligible(a) == Eligible(b) && TakesTraffic(a) == TakesTraffic(b) && slices.Equal(a.Status.Addresses, b.Status.Addresses)
+	return Eligible(a) == Eligible(b) && TakesTraffic(a) == TakesTraffic(b) && slices.Equal(a.Status.Addresses,
+		b.Status.Addresses)
 }
 
 // WithEndpoints are the nodes that have a ready endpoint.
@@ -74,6 +75,12 @@ func WithEndpoints(all ...*discoveryv1.EndpointSlice) map[string]bool {
 		}
 	}
 	return out
+}
+
+// HasReady reports whether a slice has a ready endpoint.
+func HasReady(slice *discoveryv1.EndpointSlice) bool {
+	return slices.ContainsFunc(slice.Endpoints,
+		func(e discoveryv1.Endpoint) bool { return ptr.Deref(e.Conditions.Ready, true) })
 }
 
 // SameNodes reports whether two states of a slice, which may be nil, have ready endpoints of one

@@ -104,6 +104,8 @@ type server struct {
 	// the store, and for reports: it is set later, when the Nodes are noted.
 	membersOfAPI, membersWithNodes atomic.Pointer[members.Members]
 	packets                        atomic.Pointer[network.Network] // nil without a node
+	conflicts                      conflicts
+	pools                          addressPools // of Services' addresses; nil where a cloud has its own
 	gateway                        gatewayParts
 	namesSecret                    atomic.Pointer[gateway.Objects] // objects of gateway, for the API server, which is older
 	statuses                       *gateway.Statuses

@@ -46,7 +46,8 @@ func (c *conversion) merge(mains []*conversion) {
 				}
 			}
 			if !found {
-				c.leaveOut("no converted Ingress of the namespace has the path %s of %s, of which it takes a share", r.path, hostText(h.name))
+				c.leaveOut("no converted Ingress of the namespace has the path %s of %s, of which it takes a share",
+					r.path, hostText(h.name))
 			}
 		}
 	}

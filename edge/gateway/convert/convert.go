@@ -59,7 +59,8 @@ func (r *Result) Lost() bool {
 const GatewayName = "ingress"
 
 // ports are those of the listeners.
-var ports = translate.Ports{HTTP: 80, HTTPS: 443, Allowed: []uint16{80, 443}, Modes: map[uint16]bool{80: false, 443: true}}
+var ports = translate.Ports{HTTP: 80, HTTPS: 443, Allowed: []uint16{80, 443}, Modes: map[uint16]bool{80: false,
+	443: true}}
 
 // known is the part of a cluster that an Ingress needs: its Services.
 type known struct {
@@ -145,7 +146,8 @@ func (in *Input) services() map[types.NamespacedName]*corev1.Service {
 			if out[name] == nil {
 				out[name] = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
 			}
-			out[name].Spec.Ports = append(out[name].Spec.Ports, corev1.ServicePort{Name: b.Port.Name, Port: b.Port.Number})
+			out[name].Spec.Ports = append(out[name].Spec.Ports, corev1.ServicePort{Name: b.Port.Name,
+				Port: b.Port.Number})
 		}
 	}
 	return out
@@ -184,7 +186,8 @@ func (c *conversion) note(format string, args ...any) {
 }
 
 func convert(cluster known, in *networkingv1.Ingress) *conversion {
-	c := &conversion{in: in, Ingress: Ingress{Name: types.NamespacedName{Namespace: in.Namespace, Name: in.Name}}, secrets: map[string]types.NamespacedName{}}
+	c := &conversion{in: in, Ingress: Ingress{Name: types.NamespacedName{Namespace: in.Namespace, Name: in.Name}},
+		secrets: map[string]types.NamespacedName{}}
 	t := translate.TranslateIngress(cluster, ports, in)
 	c.Losses = slices.Clone(t.Problems)
 	if t.Refused {
@@ -195,7 +198,8 @@ func convert(cluster known, in *networkingv1.Ingress) *conversion {
 		switch {
 		case l.Serve != model.HTTPS:
 		case len(l.Certificates) == 0:
-			c.lose("TLS of %s: a listener needs a Secret with a certificate, and the Ingress names none", hostText(l.Hostname))
+			c.lose("TLS of %s: a listener needs a Secret with a certificate, and the Ingress names none",
+				hostText(l.Hostname))
 		default:
 			c.secrets[l.Hostname] = l.Certificates[0]
 		}
@@ -268,7 +272,8 @@ func (c *conversion) routes(g *gateways) {
 		}
 		for _, old := range groups {
 			named := (name == "") == (old.hosts[0] == "")
-			if named && old.plain == plain && old.secure == secure && len(old.hosts) < mostHosts && equality.Semantic.DeepEqual(old.rules, merged) {
+			if named && old.plain == plain && old.secure == secure && len(old.hosts) < mostHosts &&
+				equality.Semantic.DeepEqual(old.rules, merged) {
 				old.hosts = append(old.hosts, name)
 				return
 			}

@@ -54,7 +54,8 @@ func (s section) ref() gatewayv1.ParentReference {
 func (g *gateways) plain() gatewayv1.ParentReference {
 	s, ok := g.sections["http"]
 	if !ok {
-		s = g.add(gatewayv1.Listener{Name: "http", Port: gatewayv1.PortNumber(ports.HTTP), Protocol: gatewayv1.HTTPProtocolType})
+		s = g.add(gatewayv1.Listener{Name: "http", Port: gatewayv1.PortNumber(ports.HTTP),
+			Protocol: gatewayv1.HTTPProtocolType})
 	}
 	return s.ref()
 }
@@ -68,8 +69,9 @@ func (g *gateways) secure(host string, secret types.NamespacedName) gatewayv1.Pa
 	}
 	s, ok := g.sections[name]
 	if !ok {
-		l := gatewayv1.Listener{Name: gatewayv1.SectionName(name), Port: gatewayv1.PortNumber(ports.HTTPS), Protocol: gatewayv1.HTTPSProtocolType,
-			TLS: &gatewayv1.ListenerTLSConfig{}}
+		l := gatewayv1.Listener{Name: gatewayv1.SectionName(name), Port: gatewayv1.PortNumber(ports.HTTPS),
+			Protocol: gatewayv1.HTTPSProtocolType,
+			TLS:      &gatewayv1.ListenerTLSConfig{}}
 		if host != "" {
 			l.Hostname = new(gatewayv1.Hostname(host))
 		}
@@ -81,6 +83,7 @@ func (g *gateways) secure(host string, secret types.NamespacedName) gatewayv1.Pa
 			return s.ref()
 		}
 	}
-	tls.CertificateRefs = append(tls.CertificateRefs, gatewayv1.SecretObjectReference{Name: gatewayv1.ObjectName(secret.Name)})
+	tls.CertificateRefs = append(tls.CertificateRefs,
+		gatewayv1.SecretObjectReference{Name: gatewayv1.ObjectName(secret.Name)})
 	return s.ref()
 }

@@ -99,8 +99,10 @@ func (in *Input) take(obj runtime.Object, namespace string) error {
 			return err
 		}
 		in.Ingresses = append(in.Ingresses, i)
-	case u.GetKind() == "Ingress" && (u.GroupVersionKind().Group == "extensions" || u.GroupVersionKind().Group == networkingv1.GroupName):
-		return fmt.Errorf("the Ingress %s is of %s, which Kubernetes does not serve any more; want %s", u.GetName(), u.GetAPIVersion(), networkingv1.SchemeGroupVersion)
+	case u.GetKind() == "Ingress" && (u.GroupVersionKind().Group == "extensions" ||
+		u.GroupVersionKind().Group == networkingv1.GroupName):
+		return fmt.Errorf("the Ingress %s is of %s, which Kubernetes does not serve any more; want %s", u.GetName(),
+			u.GetAPIVersion(), networkingv1.SchemeGroupVersion)
 	}
 	return nil // charts have objects of many kinds
 }

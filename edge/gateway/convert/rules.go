@@ -24,18 +24,22 @@ var lost = []struct {
 	protects bool
 }{
 	{[]string{"proxy-body-size"}, func(a *model.Action) bool { return a.MaxBody > 0 }, "no limit of bodies", false},
-	{[]string{"proxy-connect-timeout"}, func(a *model.Action) bool { return a.Timeouts.Connect > 0 }, "no time-out of connecting", false},
+	{[]string{"proxy-connect-timeout"}, func(a *model.Action) bool { return a.Timeouts.Connect > 0 },
+		"no time-out of connecting", false},
 	{[]string{"proxy-read-timeout", "proxy-send-timeout"}, func(a *model.Action) bool { return a.Timeouts.Read > 0 },
 		"no time-out between two parts of a response; timeouts.backendRequest limits a whole one", false},
-	{[]string{"affinity"}, func(a *model.Action) bool { return a.Affinity != nil }, "sessionPersistence is not in the standard channel", false},
+	{[]string{"affinity"}, func(a *model.Action) bool { return a.Affinity != nil },
+		"sessionPersistence is not in the standard channel", false},
 	{[]string{"backend-protocol"}, func(a *model.Action) bool { return has(a, model.H2C) },
 		"set appProtocol: kubernetes.io/h2c at the port of the Service, or write a GRPCRoute", false},
 	{[]string{"backend-protocol"}, func(a *model.Action) bool { return has(a, model.TLS) || has(a, model.TLSH2) },
 		"a BackendTLSPolicy for the Service does it, which verifies the certificate", false},
 	{[]string{"whitelist-source-range", "allowlist-source-range", "denylist-source-range"},
 		func(a *model.Action) bool { return len(a.Access.Allow)+len(a.Access.Deny) > 0 }, "no limits of clients' addresses", true},
-	{[]string{"auth-type"}, func(a *model.Action) bool { return a.Access.Basic != nil }, "no basic authentication", true},
-	{[]string{"auth-url"}, func(a *model.Action) bool { return a.Access.External != nil }, "no external authentication in the standard channel", true},
+	{[]string{"auth-type"}, func(a *model.Action) bool { return a.Access.Basic != nil }, "no basic authentication",
+		true},
+	{[]string{"auth-url"}, func(a *model.Action) bool { return a.Access.External != nil },
+		"no external authentication in the standard channel", true},
 }
 
 func has(a *model.Action, p model.Protocol) bool {
@@ -76,7 +80,8 @@ func (c *conversion) rule(cluster known, m *model.Match, a model.Action) rule {
 	}
 	if a.Redirect != nil {
 		if f := c.redirect(a.Redirect); f != nil {
-			out.Filters = append(out.Filters, gatewayv1.HTTPRouteFilter{Type: gatewayv1.HTTPRouteFilterRequestRedirect, RequestRedirect: f})
+			out.Filters = append(out.Filters,
+				gatewayv1.HTTPRouteFilter{Type: gatewayv1.HTTPRouteFilterRequestRedirect, RequestRedirect: f})
 		}
 		return out
 	}
@@ -95,10 +100,12 @@ func (c *conversion) rule(cluster known, m *model.Match, a model.Action) rule {
 		}
 	}
 	if len(set.Set) > 0 {
-		out.Filters = append(out.Filters, gatewayv1.HTTPRouteFilter{Type: gatewayv1.HTTPRouteFilterRequestHeaderModifier, RequestHeaderModifier: set})
+		out.Filters = append(out.Filters,
+			gatewayv1.HTTPRouteFilter{Type: gatewayv1.HTTPRouteFilterRequestHeaderModifier, RequestHeaderModifier: set})
 	}
 	if rewrite != nil {
-		out.Filters = append(out.Filters, gatewayv1.HTTPRouteFilter{Type: gatewayv1.HTTPRouteFilterURLRewrite, URLRewrite: rewrite})
+		out.Filters = append(out.Filters, gatewayv1.HTTPRouteFilter{Type: gatewayv1.HTTPRouteFilterURLRewrite,
+			URLRewrite: rewrite})
 	}
 	for i := range a.Backends {
 		if ref, ok := c.backend(cluster, &a.Backends[i]); ok {
@@ -129,7 +136,8 @@ func (c *conversion) backend(cluster known, b *model.Backend) (ref gatewayv1.HTT
 	case b.Service.Name == "": // a problem has said why
 		return ref, false
 	case port == 0:
-		c.leaveOut("the number of the port %q of the Service %s is not known: give the Service, too", b.PortName, b.Service.Name)
+		c.leaveOut("the number of the port %q of the Service %s is not known: give the Service, too", b.PortName,
+			b.Service.Name)
 		return ref, false
 	}
 	ref.Name, ref.Port = gatewayv1.ObjectName(b.Service.Name), &port
@@ -146,8 +154,17 @@ var (
 	rest          = regexp.MustCompile(`^((?:/[-A-Za-z0-9_~]+)*)/\(\.\*\)$`)
 )
 
+func full(path *string) *gatewayv1.HTTPPathModifier {
+	return &gatewayv1.HTTPPathModifier{Type: gatewayv1.FullPathHTTPPathModifier, ReplaceFullPath: path}
+}
+
+func replace(path *gatewayv1.HTTPPathModifier) *gatewayv1.HTTPURLRewriteFilter {
+	return &gatewayv1.HTTPURLRewriteFilter{Path: path}
+}
+
 // match converts a path, with its rewrite.
-func (c *conversion) match(m *model.Match, rewrite *model.Rewrite) (gatewayv1.HTTPRouteMatch, *gatewayv1.HTTPURLRewriteFilter) {
+func (c *conversion) match(m *model.Match, rewrite *model.Rewrite) (gatewayv1.HTTPRouteMatch,
+	*gatewayv1.HTTPURLRewriteFilter) {
 	of := func(kind gatewayv1.PathMatchType, path string) gatewayv1.HTTPRouteMatch {
 		return gatewayv1.HTTPRouteMatch{Path: &gatewayv1.HTTPPathMatch{Type: &kind, Value: &path}}
 	}
@@ -159,19 +176,20 @@ func (c *conversion) match(m *model.Match, rewrite *model.Rewrite) (gatewayv1.HT
 			if prefix == "" && target == "/" {
 				return of(gatewayv1.PathMatchPathPrefix, "/"), nil
 			}
-			filter = &gatewayv1.HTTPURLRewriteFilter{Path: &gatewayv1.HTTPPathModifier{Type: gatewayv1.PrefixMatchHTTPPathModifier, ReplacePrefixMatch: &target}}
+			filter = replace(&gatewayv1.HTTPPathModifier{Type: gatewayv1.PrefixMatchHTTPPathModifier, ReplacePrefixMatch: &target})
 			if prefix == "" {
 				prefix = "/"
 			}
 			return of(gatewayv1.PathMatchPathPrefix, prefix), filter
 		}
 		if strings.Contains(to, "$") {
-			c.leaveOut("%s: the Gateway API has no equivalent: %q of the path %q is not the rest behind a prefix", c.named("rewrite-target"), to, m.Path)
+			c.leaveOut("%s: the Gateway API has no equivalent: %q of the path %q is not the rest behind a prefix",
+				c.named("rewrite-target"), to, m.Path)
 		}
-		filter = &gatewayv1.HTTPURLRewriteFilter{Path: &gatewayv1.HTTPPathModifier{Type: gatewayv1.FullPathHTTPPathModifier, ReplaceFullPath: &to}}
+		filter = replace(full(&to))
 	}
 	if rewrite != nil && rewrite.Path.Full != nil {
-		filter = &gatewayv1.HTTPURLRewriteFilter{Path: &gatewayv1.HTTPPathModifier{Type: gatewayv1.FullPathHTTPPathModifier, ReplaceFullPath: rewrite.Path.Full}}
+		filter = replace(full(rewrite.Path.Full))
 	}
 	path := m.Path
 	if path == "" {
@@ -217,7 +235,8 @@ func prefixOf(m *model.Match, to string) (prefix, target string, ok bool) {
 		group string
 	}{{restOrNothing, "$2"}, {rest, "$1"}} {
 		found := idiom.path.FindStringSubmatch(m.Path)
-		if target, ok := strings.CutSuffix(to, idiom.group); ok && found != nil && strings.HasSuffix(target, "/") && !strings.Contains(target, "$") {
+		if target, ok := strings.CutSuffix(to, idiom.group); ok && found != nil && strings.HasSuffix(target, "/") &&
+			!strings.Contains(target, "$") {
 			return found[1], target, true
 		}
 	}
@@ -280,7 +299,7 @@ func (c *conversion) redirect(d *model.Redirect) *gatewayv1.HTTPRequestRedirectF
 	}
 	c.note("%s: the query of a request is kept in the Gateway API", by)
 	out.Scheme, out.Hostname = &u.Scheme, new(gatewayv1.PreciseHostname(u.Hostname()))
-	out.Path = &gatewayv1.HTTPPathModifier{Type: gatewayv1.FullPathHTTPPathModifier, ReplaceFullPath: &path}
+	out.Path = full(&path)
 	if port, err := strconv.ParseUint(u.Port(), 10, 16); err == nil {
 		out.Port = new(gatewayv1.PortNumber(port))
 	}
