@@ -2,10 +2,12 @@ package clusterstatus
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/barque/barque/internal/terminal"
+	"github.com/barque/barque/network/faults"
 )
 
 // EdgeStatus is how clients outside of the cluster reach it, as far as something is wrong.
@@ -57,16 +59,25 @@ const poolExhausted = "PoolExhausted"
 // conflictOver is the age of a conflict that does not last: each is reported once a minute.
 const conflictOver = 5 * time.Minute
 
+func (c *Conflict) over(now time.Time) bool { return now.Sub(c.Last) >= conflictOver }
+
+// warnsOfConflict reports whether the status has a warning of a server's conflict.
+func (s *ClusterStatus) warnsOfConflict(server string) bool {
+	return s != nil && slices.ContainsFunc(s.Members, func(m MemberStatus) bool {
+		return m.Name == server && slices.ContainsFunc(m.Conflicts, func(c Conflict) bool { return !c.over(s.Time) })
+	})
+}
+
 // edge warns of what the cluster itself owes its users: the pools, and the addresses that it
 // answers for. Wrong Services and routes are their users' faults, which the doctor has.
 func (w *warner) edge() {
 	for i := range w.status.Members {
 		m := &w.status.Members[i]
 		for _, c := range m.Conflicts {
-			if w.status.Time.Sub(c.Last) < conflictOver {
-				w.add(Attention, m.Name, "",
-					"find the machine by its MAC and take the address from it; or take the address out of its AddressPool, or from --api-address",
-					"another machine, %s, answers for %s on link %s of server %s, which holds it: clients may reach either", c.MAC, c.Address, c.Link, m.Name)
+			if !c.over(w.status.Time) {
+				w.add(Attention, m.Name, "", faults.MendConflict,
+					"another machine, %s, answers for %s on link %s of server %s, which holds it: clients may reach either",
+					c.MAC, c.Address, c.Link, m.Name)
 			}
 		}
 	}

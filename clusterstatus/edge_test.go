@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/barque/barque/network/faults"
 )
 
 // TestEdgeWarnings: the status warns of what the cluster owes its users, and of nothing that a user
@@ -43,6 +45,30 @@ func TestEdgeWarnings(t *testing.T) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// TestConflictsOfNodes: the doctor has the conflicts of agents from their events, and those of
+// servers once.
+func TestConflictsOfNodes(t *testing.T) {
+	e := Examination{Time: Noon, Network: []faults.Fault{
+		{Node: "a1", Reason: faults.AddressConflict, Text: "node a1: a conflict", Mend: faults.MendConflict},
+		{Node: "s1", Reason: faults.AddressConflict, Text: "node s1: a conflict", Mend: faults.MendConflict},
+		{Node: "s2", Reason: faults.AddressConflict, Text: "node s2: a conflict", Mend: faults.MendConflict},
+		{Node: "a2", Reason: faults.AddressConflict, Text: "node a2: a former conflict"},
+	}, Status: &ClusterStatus{Time: Noon, Members: []MemberStatus{
+		{Name: "s1", Conflicts: []Conflict{{Last: Noon}}}, {Name: "s2", Conflicts: []Conflict{{Last: Noon.Add(-conflictOver)}}},
+	}}}
+	e.network()
+	var got []string
+	for _, w := range e.Findings {
+		got = append(got, w.Text)
+		if w.Mend != faults.MendConflict || w.On != "" {
+			t.Errorf("%+v", w)
+		}
+	}
+	if !slices.Equal(got, []string{"node a1: a conflict", "node s2: a conflict"}) || !slices.Equal(e.Notes, []string{"node a2: a former conflict"}) {
+		t.Errorf("%q, notes %q", got, e.Notes)
 	}
 }
 

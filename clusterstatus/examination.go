@@ -193,6 +193,11 @@ func (e *Examination) network() {
 			if _, known := e.Servers[i].connections(); known {
 				continue
 			}
+		case f.Reason == faults.AddressConflict:
+			if !e.Status.warnsOfConflict(f.Node) {
+				e.Add(Warning{Severity: Attention, Node: f.Node, Mend: f.Mend, Text: f.Text})
+			}
+			continue
 		}
 		e.Add(Warning{Severity: Attention, Node: f.Node, On: f.Node, Mend: e.Procedures.From(f.Node, f.Mend), Text: f.Text})
 	}

@@ -193,11 +193,16 @@ var mends = map[string]string{
 	ConnectionsFull: MendConnections,
 	AddressMissing:  "ip address; give the link its address again, or start Barque with the new one (--node-ip)",
 	RulesChanged:    "keep that program from the tables of others, such as by `nft flush ruleset`",
-	AddressConflict: "find the machine by its MAC and take the address from it; or take the address out of its AddressPool, or from --api-address",
+	AddressConflict: MendConflict,
 }
 
 // MendConnections is the remedy for a full table of tracked connections.
 const MendConnections = "sysctl -w net.netfilter.nf_conntrack_max=NUMBER with a larger one, or find who opens them: conntrack -L"
+
+// MendConflict is the remedy for an address that another machine claims. It is no command: that
+// machine is not of the cluster.
+const MendConflict = "find the machine by its MAC and take the address from it; " +
+	"or take the address out of its AddressPool, or from --api-address"
 
 // A lasting fault is reported again after repeatAfter, and repeated changes of rules after
 // rulesPause. Without another report the fault is over, or its node is gone.
