@@ -11,19 +11,27 @@ import (
 )
 
 func TestWaiting(t *testing.T) {
-	service := func(name, condition string, status metav1.ConditionStatus, change ...func(*corev1.Service)) *corev1.Service {
-		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer}}
-		s.Status.Conditions = []metav1.Condition{{Type: condition, Status: status, Reason: "PortInUse", Message: "by another one"}}
+	service := func(
+		name, condition string, status metav1.ConditionStatus, change ...func(*corev1.Service),
+	) *corev1.Service {
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
+			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer}}
+		s.Status.Conditions = []metav1.Condition{
+			{Type: condition, Status: status, Reason: "PortInUse", Message: "by another one"}}
 		for _, c := range change {
 			c(s)
 		}
 		return s
 	}
 	got := Waiting([]*corev1.Service{
-		service("b", balancers.PoolCondition, metav1.ConditionFalse), service("a", balancers.NodesCondition, metav1.ConditionFalse),
-		service("served", balancers.PoolCondition, metav1.ConditionTrue), service("another's", "example.com/Ready", metav1.ConditionFalse),
-		service("no balancer", balancers.PoolCondition, metav1.ConditionFalse, func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP }),
-		service("ends", balancers.PoolCondition, metav1.ConditionFalse, func(s *corev1.Service) { s.DeletionTimestamp = new(metav1.Now()) }),
+		service("b", balancers.PoolCondition, metav1.ConditionFalse),
+		service("a", balancers.NodesCondition, metav1.ConditionFalse),
+		service("served", balancers.PoolCondition, metav1.ConditionTrue),
+		service("another's", "example.com/Ready", metav1.ConditionFalse),
+		service("no balancer", balancers.PoolCondition, metav1.ConditionFalse,
+			func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP }),
+		service("ends", balancers.PoolCondition, metav1.ConditionFalse,
+			func(s *corev1.Service) { s.DeletionTimestamp = new(metav1.Now()) }),
 		{},
 	})
 	var names []string

@@ -98,7 +98,8 @@ func (w *warner) edge() {
 		}
 	}
 	if len(waiting) > 0 {
-		w.add(Attention, "", "", "add addresses to an AddressPool, or make another one: barque kubectl get addresspools -o wide",
+		w.add(Attention, "", "",
+			"add addresses to an AddressPool, or make another one: barque kubectl get addresspools -o wide",
 			"no AddressPool has a free address for %s: %s", terminal.Plural(len(waiting), "Service",
 				"Services"), someNames(waiting))
 	}

@@ -18,19 +18,29 @@ func TestEdgeWarnings(t *testing.T) {
 		conflict *Conflict
 		want     []string
 	}{
-		"nothing":      {&EdgeStatus{Pools: []PoolStatus{{Name: "lan", Used: 2, Free: 1}}}, nil, nil},
-		"a full pool":  {&EdgeStatus{Pools: []PoolStatus{{Name: "lan", Used: 3}}}, nil, nil},
-		"not ready":    {&EdgeStatus{Pools: []PoolStatus{{Name: "lan", Problem: "it overlaps b"}}}, nil, []string{"the AddressPool lan gives no addresses: it overlaps b"}},
-		"exhausted":    {&EdgeStatus{Waiting: []WaitingService{{Service: "ns/a", Reason: "PoolExhausted"}, {Service: "ns/b", Reason: "PoolExhausted"}}}, nil, []string{"no AddressPool has a free address for 2 Services: ns/a, ns/b"}},
-		"a user's own": {&EdgeStatus{Waiting: []WaitingService{{Service: "ns/a", Reason: "PortInUse"}}, Routes: []RouteFault{{Object: "Ingress ns/a"}}}, nil, nil},
-		"a conflict": {nil, &Conflict{Address: "192.0.2.9", MAC: "02:00:00:00:00:09", Link: "eth0", Last: Noon.Add(-time.Minute)},
-			[]string{"another machine, 02:00:00:00:00:09, answers for 192.0.2.9 on link eth0 of server s2, which holds it: clients may reach either"}},
+		"nothing":     {&EdgeStatus{Pools: []PoolStatus{{Name: "lan", Used: 2, Free: 1}}}, nil, nil},
+		"a full pool": {&EdgeStatus{Pools: []PoolStatus{{Name: "lan", Used: 3}}}, nil, nil},
+		"not ready": {&EdgeStatus{Pools: []PoolStatus{{Name: "lan", Problem: "it overlaps b"}}}, nil,
+			[]string{"the AddressPool lan gives no addresses: it overlaps b"}},
+		"exhausted": {
+			&EdgeStatus{
+				Waiting: []WaitingService{{Service: "ns/a", Reason: "PoolExhausted"},
+					{Service: "ns/b", Reason: "PoolExhausted"}}}, nil,
+			[]string{"no AddressPool has a free address for 2 Services: ns/a, ns/b"}},
+		"a user's own": {
+			&EdgeStatus{Waiting: []WaitingService{{Service: "ns/a", Reason: "PortInUse"}},
+				Routes: []RouteFault{{Object: "Ingress ns/a"}}}, nil, nil},
+		"a conflict": {nil,
+			&Conflict{Address: "192.0.2.9", MAC: "02:00:00:00:00:09", Link: "eth0", Last: Noon.Add(-time.Minute)},
+			[]string{
+				"another machine, 02:00:00:00:00:09, answers for 192.0.2.9 on link eth0 of server s2, which holds it: clients may reach either"}},
 		"a former conflict": {nil, &Conflict{Address: "192.0.2.9", Last: Noon.Add(-6 * time.Minute)}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
 			w.reports["s1"].Edge = c.edge
-			w.reports["s3"].Edge = &EdgeStatus{Pools: []PoolStatus{{Name: "stale", Problem: "of a server that does not lead"}}}
+			w.reports["s3"].Edge = &EdgeStatus{
+				Pools: []PoolStatus{{Name: "stale", Problem: "of a server that does not lead"}}}
 			if c.conflict != nil {
 				w.reports["s2"].Conflicts = []Conflict{*c.conflict}
 			}
@@ -57,7 +67,8 @@ func TestConflictsOfNodes(t *testing.T) {
 		{Node: "s2", Reason: faults.AddressConflict, Text: "node s2: a conflict", Mend: faults.MendConflict},
 		{Node: "a2", Reason: faults.AddressConflict, Text: "node a2: a former conflict"},
 	}, Status: &ClusterStatus{Time: Noon, Members: []MemberStatus{
-		{Name: "s1", Conflicts: []Conflict{{Last: Noon}}}, {Name: "s2", Conflicts: []Conflict{{Last: Noon.Add(-conflictOver)}}},
+		{Name: "s1", Conflicts: []Conflict{{Last: Noon}}},
+		{Name: "s2", Conflicts: []Conflict{{Last: Noon.Add(-conflictOver)}}},
 	}}}
 	e.network()
 	var got []string
@@ -67,7 +78,8 @@ func TestConflictsOfNodes(t *testing.T) {
 			t.Errorf("%+v", w)
 		}
 	}
-	if !slices.Equal(got, []string{"node a1: a conflict", "node s2: a conflict"}) || !slices.Equal(e.Notes, []string{"node a2: a former conflict"}) {
+	if !slices.Equal(got, []string{"node a1: a conflict", "node s2: a conflict"}) ||
+		!slices.Equal(e.Notes, []string{"node a2: a former conflict"}) {
 		t.Errorf("%q, notes %q", got, e.Notes)
 	}
 }
@@ -79,13 +91,16 @@ func TestEdgeFindings(t *testing.T) {
 		{Service: "ns/web", Reason: "PortInUse", Message: "the port 80/TCP is in use", Since: Noon},
 	}}}}
 	for i := range mostEdge + 2 {
-		e.Status.Edge.Routes = append(e.Status.Edge.Routes, RouteFault{Object: fmt.Sprintf("Ingress ns/%d", i), Text: "there is no Service", Mend: "barque kubectl"})
+		e.Status.Edge.Routes = append(e.Status.Edge.Routes,
+			RouteFault{Object: fmt.Sprintf("Ingress ns/%d", i), Text: "there is no Service", Mend: "barque kubectl"})
 	}
 	e.edge()
 	if len(e.Findings) != 1+mostEdge {
 		t.Fatalf("%d findings", len(e.Findings))
 	}
-	want := Warning{Severity: Attention, Text: "Service ns/web waits for an address since " + Noon.UTC().Format(time.RFC3339) + " (PortInUse): the port 80/TCP is in use",
+	want := Warning{Severity: Attention,
+		Text: "Service ns/web waits for an address since " + Noon.UTC().Format(time.RFC3339) +
+			" (PortInUse): the port 80/TCP is in use",
 		Mend: "barque kubectl -n ns describe service web"}
 	if e.Findings[0] != want {
 		t.Errorf("%+v, want %+v", e.Findings[0], want)

@@ -24,7 +24,8 @@ func TestIngressWarnings(t *testing.T) {
 		subresource string
 		want        []string
 	}{
-		"an Ingress":     {step, &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: "i"}}, "", []string{"problem of i"}},
+		"an Ingress": {step, &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: "i"}}, "",
+			[]string{"problem of i"}},
 		"its status":     {step, &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: "i"}}, "status", nil},
 		"its end":        {step, going, "", nil},
 		"another kind":   {step, &corev1.ConfigMap{}, "", nil},
@@ -32,9 +33,12 @@ func TestIngressWarnings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var warnings told
-			a := admission.NewAttributesRecord(c.object, nil, networkingv1.SchemeGroupVersion.WithKind("Ingress"), "default", "i",
-				networkingv1.SchemeGroupVersion.WithResource("ingresses"), c.subresource, admission.Create, &metav1.CreateOptions{}, false, &user.DefaultInfo{Name: "ann"})
-			if err := c.step.Validate(warning.WithWarningRecorder(context.Background(), &warnings), a, nil); err != nil {
+			a := admission.NewAttributesRecord(c.object, nil, networkingv1.SchemeGroupVersion.WithKind("Ingress"),
+				"default", "i",
+				networkingv1.SchemeGroupVersion.WithResource("ingresses"), c.subresource, admission.Create,
+				&metav1.CreateOptions{}, false, &user.DefaultInfo{Name: "ann"})
+			if err := c.step.Validate(warning.WithWarningRecorder(context.Background(), &warnings), a,
+				nil); err != nil {
 				t.Error(err)
 			}
 			if !slices.Equal([]string(warnings), c.want) {

@@ -37,8 +37,10 @@ routes would let in more, or send requests elsewhere, without that.`,
 		Args: noArgs,
 	}
 	kubeconfig := kubeconfigFlag(cmd)
-	files := cmd.Flags().StringSliceP("file", "f", nil, "read Ingresses from this file in place of the cluster, or with - from standard input; may be repeated. Services in it resolve names of ports")
-	namespace := cmd.Flags().StringP("namespace", "n", "default", "namespace of the Ingresses; with --file of those that name none")
+	files := cmd.Flags().StringSliceP("file", "f", nil,
+		"read Ingresses from this file in place of the cluster, or with - from standard input; may be repeated. Services in it resolve names of ports")
+	namespace := cmd.Flags().StringP("namespace", "n", "default",
+		"namespace of the Ingresses; with --file of those that name none")
 	all := cmd.Flags().BoolP("all-namespaces", "A", false, "convert the Ingresses of all namespaces")
 	class := cmd.Flags().String("ingress-class", "", "convert the Ingresses of this class only (default: all classes)")
 	of := cmd.Flags().String("gateway-class", translate.Class, "class of the printed Gateways")
@@ -71,7 +73,9 @@ routes would let in more, or send requests elsewhere, without that.`,
 	return cmd
 }
 
-func ingressInput(c *cobra.Command, kubeconfig string, files []string, namespace string, all bool) (convert.Input, error) {
+func ingressInput(
+	c *cobra.Command, kubeconfig string, files []string, namespace string, all bool,
+) (convert.Input, error) {
 	if len(files) == 0 {
 		client, config, err := newClient(kubeconfig)
 		if err != nil {

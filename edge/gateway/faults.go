@@ -74,7 +74,8 @@ func (s *Statuses) Faults(now time.Time) (all []Fault) {
 		for _, c := range r.certificates {
 			if text, secret := s.certificateFault(c, now); text != "" {
 				all = append(all, Fault{object, text,
-					fmt.Sprintf("barque kubectl -n %s create secret tls %s --cert FILE --key FILE --dry-run=client -o yaml | barque kubectl apply -f -",
+					fmt.Sprintf(
+						"barque kubectl -n %s create secret tls %s --cert FILE --key FILE --dry-run=client -o yaml | barque kubectl apply -f -",
 						secret.Namespace, secret.Name)})
 			}
 		}

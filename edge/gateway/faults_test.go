@@ -29,7 +29,8 @@ func pair(t *testing.T, names ...string) *tls.Certificate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: noon.Add(-12 * time.Hour), NotAfter: noon.Add(12 * time.Hour), DNSNames: names}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: noon.Add(-12 * time.Hour),
+		NotAfter: noon.Add(12 * time.Hour), DNSNames: names}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -48,16 +49,21 @@ func TestMisfit(t *testing.T) {
 		at    time.Time
 		want  string
 	}{
-		"right":        {[]string{"a.example.com"}, "a.example.com", noon, ""},
-		"star":         {[]string{"*.example.com"}, "a.example.com", noon, ""},
-		"both stars":   {[]string{"*.example.com"}, "*.example.com", noon, ""},
-		"every name":   {[]string{"a.example.com"}, "", noon, ""},
-		"ended":        {[]string{"a.example.com"}, "", noon.Add(13 * time.Hour), "its certificate ended at 2026-05-02T00:00:00Z"},
-		"not begun":    {[]string{"a.example.com"}, "", noon.Add(-13 * time.Hour), "its certificate begins at 2026-05-01T00:00:00Z"},
-		"another name": {[]string{"b.example.com", "c.example.com"}, "a.example.com", noon, "its certificate is for b.example.com, c.example.com, and not for a.example.com"},
-		"one for all":  {[]string{"a.example.com"}, "*.example.com", noon, "its certificate is for a.example.com, and not for *.example.com"},
-		"many names":   {[]string{"a", "b", "c", "d", "e"}, "x.example.com", noon, "its certificate is for a, b, c, 2 more, and not for x.example.com"},
-		"no name":      {nil, "x.example.com", noon, "its certificate is for no name, and not for x.example.com"},
+		"right":      {[]string{"a.example.com"}, "a.example.com", noon, ""},
+		"star":       {[]string{"*.example.com"}, "a.example.com", noon, ""},
+		"both stars": {[]string{"*.example.com"}, "*.example.com", noon, ""},
+		"every name": {[]string{"a.example.com"}, "", noon, ""},
+		"ended": {[]string{"a.example.com"}, "", noon.Add(13 * time.Hour),
+			"its certificate ended at 2026-05-02T00:00:00Z"},
+		"not begun": {[]string{"a.example.com"}, "", noon.Add(-13 * time.Hour),
+			"its certificate begins at 2026-05-01T00:00:00Z"},
+		"another name": {[]string{"b.example.com", "c.example.com"}, "a.example.com", noon,
+			"its certificate is for b.example.com, c.example.com, and not for a.example.com"},
+		"one for all": {[]string{"a.example.com"}, "*.example.com", noon,
+			"its certificate is for a.example.com, and not for *.example.com"},
+		"many names": {[]string{"a", "b", "c", "d", "e"}, "x.example.com", noon,
+			"its certificate is for a, b, c, 2 more, and not for x.example.com"},
+		"no name": {nil, "x.example.com", noon, "its certificate is for no name, and not for x.example.com"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := misfit(pair(t, c.names...), c.host, c.at); got != c.want {
@@ -79,12 +85,15 @@ func TestFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, service := range []string{"good", "idle"} {
-		if err := s.services.GetIndexer().Add(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: service}}); err != nil {
+		if err := s.services.GetIndexer().Add(
+			&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: service}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.slices.GetIndexer().Add(&discoveryv1.EndpointSlice{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: service, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
-			Endpoints:  []discoveryv1.Endpoint{{Conditions: discoveryv1.EndpointConditions{Ready: new(service == "good")}}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: service,
+				Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+			Endpoints: []discoveryv1.Endpoint{
+				{Conditions: discoveryv1.EndpointConditions{Ready: new(service == "good")}}},
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +138,8 @@ func TestFaults(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	listener := func(secret string) []model.Listener {
-		return []model.Listener{{Serve: model.HTTPS, Hostname: "a.example.com", Certificates: []types.NamespacedName{name(secret)}}}
+		return []model.Listener{
+			{Serve: model.HTTPS, Hostname: "a.example.com", Certificates: []types.NamespacedName{name(secret)}}}
 	}
 	if got := statuses.certificateEvents(listener("lost"), noon); got != nil {
 		t.Errorf("an event about a Secret that is not read yet: %q", got)

@@ -180,7 +180,8 @@ func (p *Ports) Follow(ctx context.Context, changed func()) error {
 	follow := func(i cache.SharedIndexInformer, h cache.ResourceEventHandler) error {
 		registration, err := i.AddEventHandler(h)
 		if err == nil {
-			context.AfterFunc(ctx, func() { _ = i.RemoveEventHandler(registration) }) // fails only for another informer's
+			context.AfterFunc(ctx,
+				func() { _ = i.RemoveEventHandler(registration) }) // fails only for another informer's
 		}
 		return err
 	}

@@ -32,7 +32,9 @@ type sources struct {
 
 func newSources(t *testing.T) *sources {
 	t.Helper()
-	informer := func(of runtime.Object, indexers cache.Indexers) (cache.SharedIndexInformer, *cachetest.FakeControllerSource) {
+	informer := func(
+		of runtime.Object, indexers cache.Indexers,
+	) (cache.SharedIndexInformer, *cachetest.FakeControllerSource) {
 		source := cachetest.NewFakeControllerSource()
 		t.Cleanup(source.Broadcaster.Shutdown)
 		return cache.NewSharedIndexInformer(source, of, 0, indexers), source
@@ -77,8 +79,10 @@ func (s *sources) run(t *testing.T) {
 }
 
 func ingress(name string, created int64, change ...func(*networkingv1.Ingress)) *networkingv1.Ingress {
-	in := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, CreationTimestamp: metav1.Unix(created, 0)},
-		Spec: networkingv1.IngressSpec{IngressClassName: new(translate.Class), Rules: []networkingv1.IngressRule{{Host: name + ".example.com"}}}}
+	in := &networkingv1.Ingress{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, CreationTimestamp: metav1.Unix(created, 0)},
+		Spec: networkingv1.IngressSpec{IngressClassName: new(translate.Class),
+			Rules: []networkingv1.IngressRule{{Host: name + ".example.com"}}}}
 	for _, c := range change {
 		c(in)
 	}
@@ -88,12 +92,14 @@ func ingress(name string, created int64, change ...func(*networkingv1.Ingress)) 
 func secured(in *networkingv1.Ingress) { in.Spec.TLS = []networkingv1.IngressTLS{{SecretName: "cert"}} }
 
 func atNodes(name string, ports ...int32) *corev1.Service {
-	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer}}
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
+		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer}}
 	for _, p := range ports {
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Port: p, Protocol: corev1.ProtocolTCP})
 	}
 	s.Status.Conditions = []metav1.Condition{{Type: balancers.NodesCondition, Status: metav1.ConditionTrue}}
-	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{balancers.Ingress(netip.MustParseAddr("192.0.2.1"), balancers.Wanted(s))}
+	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{
+		balancers.Ingress(netip.MustParseAddr("192.0.2.1"), balancers.Wanted(s))}
 	return s
 }
 
@@ -134,11 +140,15 @@ func TestPortsThatRoutesNeed(t *testing.T) {
 		want("an older one with TLS", 3, map[uint16]string{80: "the Ingress ns/a", 443: "the Ingress ns/a"})
 		s.ingress.Add(ingress("x", 0, func(in *networkingv1.Ingress) { in.Spec.IngressClassName = new("nginx") }))
 		want("another's", 3, map[uint16]string{80: "the Ingress ns/a", 443: "the Ingress ns/a"})
-		s.gateway.Add(&gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "g"}, Spec: gatewayv1.GatewaySpec{
-			GatewayClassName: translate.Class, Listeners: []gatewayv1.Listener{{Name: "l", Port: 8080, Protocol: gatewayv1.HTTPProtocolType}}}})
-		want("a listener", 4, map[uint16]string{80: "the Ingress ns/a", 443: "the Ingress ns/a", 8080: "the Gateway ns/g"})
+		s.gateway.Add(
+			&gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "g"}, Spec: gatewayv1.GatewaySpec{
+				GatewayClassName: translate.Class,
+				Listeners:        []gatewayv1.Listener{{Name: "l", Port: 8080, Protocol: gatewayv1.HTTPProtocolType}}}})
+		want("a listener", 4,
+			map[uint16]string{80: "the Ingress ns/a", 443: "the Ingress ns/a", 8080: "the Gateway ns/g"})
 		s.service.Add(atNodes("web", 443))
-		want("a Service has one of them", 4, map[uint16]string{80: "the Ingress ns/a", 443: "the Ingress ns/a", 8080: "the Gateway ns/g"})
+		want("a Service has one of them", 4,
+			map[uint16]string{80: "the Ingress ns/a", 443: "the Ingress ns/a", 8080: "the Gateway ns/g"})
 		s.ingress.Delete(ingress("a", 1, secured))
 		want("the older one has gone", 5, map[uint16]string{80: "the Ingress ns/b", 8080: "the Gateway ns/g"})
 		cancel()

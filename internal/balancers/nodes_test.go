@@ -15,7 +15,8 @@ func node(ready corev1.ConditionStatus, change ...func(*corev1.Node)) *corev1.No
 		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}},
 		Addresses: []corev1.NodeAddress{
 			{Type: corev1.NodeHostName, Address: "a"}, {Type: corev1.NodeInternalIP, Address: "192.0.2.1"},
-			{Type: corev1.NodeInternalIP, Address: "2001:db8::1"}, {Type: corev1.NodeExternalIP, Address: "203.0.113.1"},
+			{Type: corev1.NodeInternalIP, Address: "2001:db8::1"},
+			{Type: corev1.NodeExternalIP, Address: "203.0.113.1"},
 		},
 	}}
 	for _, c := range change {
@@ -33,12 +34,15 @@ func TestEligible(t *testing.T) {
 		node            *corev1.Node
 		takes, eligible bool
 	}{
-		"ready":       {node(corev1.ConditionTrue), true, true},
-		"silent":      {node(corev1.ConditionUnknown), true, false},
-		"excluded":    {node(corev1.ConditionTrue, excluded("")), false, false},
-		"not so":      {node(corev1.ConditionTrue, excluded("false")), true, true},
-		"being taken": {node(corev1.ConditionTrue, func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: toBeDeleted}} }), false, false},
-		"deleted":     {node(corev1.ConditionTrue, func(n *corev1.Node) { n.DeletionTimestamp = new(metav1.Now()) }), false, false},
+		"ready":    {node(corev1.ConditionTrue), true, true},
+		"silent":   {node(corev1.ConditionUnknown), true, false},
+		"excluded": {node(corev1.ConditionTrue, excluded("")), false, false},
+		"not so":   {node(corev1.ConditionTrue, excluded("false")), true, true},
+		"being taken": {
+			node(corev1.ConditionTrue, func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: toBeDeleted}} }),
+			false, false},
+		"deleted": {node(corev1.ConditionTrue, func(n *corev1.Node) { n.DeletionTimestamp = new(metav1.Now()) }),
+			false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if takes, eligible := TakesTraffic(c.node), Eligible(c.node); takes != c.takes || eligible != c.eligible {
@@ -50,7 +54,8 @@ func TestEligible(t *testing.T) {
 
 func TestAddressesOf(t *testing.T) {
 	n := node(corev1.ConditionTrue)
-	for family, want := range map[corev1.IPFamily]string{corev1.IPv4Protocol: "203.0.113.1", corev1.IPv6Protocol: "2001:db8::1"} {
+	for family, want := range map[corev1.IPFamily]string{corev1.IPv4Protocol: "203.0.113.1",
+		corev1.IPv6Protocol: "2001:db8::1"} {
 		if got := AddressesOf(n, family); !slices.Equal(got, []netip.Addr{netip.MustParseAddr(want)}) {
 			t.Errorf("%s: %v, want %s", family, got, want)
 		}
@@ -72,7 +77,8 @@ func TestSameForClients(t *testing.T) {
 		"gone":      {nil, false},
 		"not ready": {node(corev1.ConditionFalse), false},
 		"excluded":  {node(corev1.ConditionTrue, excluded("")), false},
-		"moved":     {node(corev1.ConditionTrue, func(n *corev1.Node) { n.Status.Addresses = n.Status.Addresses[:2] }), false},
+		"moved": {node(corev1.ConditionTrue, func(n *corev1.Node) { n.Status.Addresses = n.Status.Addresses[:2] }),
+			false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if same := SameForClients(node(corev1.ConditionTrue), c.now); same != c.same {
@@ -84,9 +90,12 @@ func TestSameForClients(t *testing.T) {
 
 func TestSameNodes(t *testing.T) {
 	slice := func(service string, ready ...bool) *discoveryv1.EndpointSlice {
-		s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{discoveryv1.LabelServiceName: service}}}
+		s := &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{discoveryv1.LabelServiceName: service}}}
 		for i, r := range ready {
-			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{NodeName: new(string(rune('a' + i))), Conditions: discoveryv1.EndpointConditions{Ready: &r}})
+			s.Endpoints = append(s.Endpoints,
+				discoveryv1.Endpoint{NodeName: new(string(rune('a' + i))),
+					Conditions: discoveryv1.EndpointConditions{Ready: &r}})
 		}
 		return s
 	}

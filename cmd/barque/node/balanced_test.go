@@ -30,8 +30,9 @@ func TestWhatMovesAddresses(t *testing.T) {
 		"another address":     {func(h cache.ResourceEventHandler) { h.OnUpdate(pooled, given) }, 1},
 		"another policy":      {func(h cache.ResourceEventHandler) { h.OnUpdate(pooled, local) }, 1},
 		"another type":        {func(h cache.ResourceEventHandler) { h.OnUpdate(pooled, plain) }, 1},
-		"deleted unseen":      {func(h cache.ResourceEventHandler) { h.OnDelete(cache.DeletedFinalStateUnknown{Obj: pooled}) }, 1},
-		"deleted":             {func(h cache.ResourceEventHandler) { h.OnDelete(plain) }, 0},
+		"deleted unseen": {
+			func(h cache.ResourceEventHandler) { h.OnDelete(cache.DeletedFinalStateUnknown{Obj: pooled}) }, 1},
+		"deleted": {func(h cache.ResourceEventHandler) { h.OnDelete(plain) }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := 0

@@ -70,7 +70,8 @@ func ingress(t *testing.T, path string, annotations map[string]string) Input {
 }
 
 // samples are paths of requests.
-var samples = []string{"/", "/foo", "/foo/", "/foo/bar", "/foo/bar/baz", "/foobar", "/exact", "/exact/x", "/a/b", "/v12/x"}
+var samples = []string{"/", "/foo", "/foo/", "/foo/bar", "/foo/bar/baz", "/foobar", "/exact", "/exact/x", "/a/b",
+	"/v12/x"}
 
 // outcomes are what a route does with requests for the samples, at each of its places.
 func outcomes(cluster known, r *model.Route) (all []string) {
@@ -86,7 +87,9 @@ func outcomes(cluster known, r *model.Route) (all []string) {
 				for _, m := range r.Rules[i].Matches {
 					for _, path := range samples {
 						if matches(&m, path) {
-							all = append(all, fmt.Sprintf("%d %d %s%s %v: %s", p.Port, p.Serve, host, path, m.Headers, outcome(cluster, &m, &r.Rules[i].Action, path)))
+							all = append(all,
+								fmt.Sprintf("%d %d %s%s %v: %s", p.Port, p.Serve, host, path, m.Headers,
+									outcome(cluster, &m, &r.Rules[i].Action, path)))
 						}
 					}
 				}
@@ -192,20 +195,26 @@ func TestModelsAgree(t *testing.T) {
 		"to TLS always":        {"/foo", map[string]string{"force-ssl-redirect": "true"}},
 		"not to TLS":           {"/foo", map[string]string{"ssl-redirect": "false"}},
 		"moved":                {"/foo", map[string]string{"permanent-redirect": "https://new.example.com:8443/there"}},
-		"moved, with a code":   {"/foo", map[string]string{"permanent-redirect": "https://new.example.com", "permanent-redirect-code": "308"}},
-		"moved for now":        {"/foo", map[string]string{"temporal-redirect": "http://new.example.com/"}},
-		"vhost":                {"/foo", map[string]string{"upstream-vhost": "inner.example.com"}},
-		"vhost and rewrite":    {"/foo", map[string]string{"upstream-vhost": "inner.example.com", "rewrite-target": "/app"}},
-		"prefix":               {"/foo", map[string]string{"x-forwarded-prefix": "/foo"}},
-		"CORS":                 {"/foo", map[string]string{"enable-cors": "true"}},
-		"CORS, own": {"/foo", map[string]string{"enable-cors": "true", "cors-allow-origin": "https://a.example.com, https://*.example.org",
-			"cors-allow-methods": "GET, PUT", "cors-allow-headers": "X-One", "cors-expose-headers": "X-Two", "cors-max-age": "60"}},
-		"no CORS":             {"/foo", map[string]string{"enable-cors": "false"}},
-		"protocol":            {"/foo", map[string]string{"backend-protocol": "HTTP"}},
-		"no limit of a body":  {"/foo", map[string]string{"proxy-body-size": "0"}},
-		"nginx's own":         {"/foo", map[string]string{"proxy-buffering": "off"}},
-		"no canary":           {"/foo", map[string]string{"canary": "false"}},
-		"no time-out of that": {"/foo", map[string]string{"proxy-read-timeout": "0", "proxy-send-timeout": "0", "proxy-connect-timeout": "0"}},
+		"moved, with a code": {"/foo",
+			map[string]string{"permanent-redirect": "https://new.example.com", "permanent-redirect-code": "308"}},
+		"moved for now": {"/foo", map[string]string{"temporal-redirect": "http://new.example.com/"}},
+		"vhost":         {"/foo", map[string]string{"upstream-vhost": "inner.example.com"}},
+		"vhost and rewrite": {"/foo",
+			map[string]string{"upstream-vhost": "inner.example.com", "rewrite-target": "/app"}},
+		"prefix": {"/foo", map[string]string{"x-forwarded-prefix": "/foo"}},
+		"CORS":   {"/foo", map[string]string{"enable-cors": "true"}},
+		"CORS, own": {"/foo",
+			map[string]string{"enable-cors": "true",
+				"cors-allow-origin":  "https://a.example.com, https://*.example.org",
+				"cors-allow-methods": "GET, PUT", "cors-allow-headers": "X-One", "cors-expose-headers": "X-Two",
+				"cors-max-age": "60"}},
+		"no CORS":            {"/foo", map[string]string{"enable-cors": "false"}},
+		"protocol":           {"/foo", map[string]string{"backend-protocol": "HTTP"}},
+		"no limit of a body": {"/foo", map[string]string{"proxy-body-size": "0"}},
+		"nginx's own":        {"/foo", map[string]string{"proxy-buffering": "off"}},
+		"no canary":          {"/foo", map[string]string{"canary": "false"}},
+		"no time-out of that": {"/foo",
+			map[string]string{"proxy-read-timeout": "0", "proxy-send-timeout": "0", "proxy-connect-timeout": "0"}},
 	} {
 		for annotation := range c.annotations {
 			tested[annotation] = true
@@ -282,7 +291,8 @@ var losing = map[string]struct {
 	"configuration-snippet":  {value: "deny all;", leftOut: true},
 	"limit-rps":              {value: "5", leftOut: true},
 	"load-balance":           {value: "ewma"},
-	"canary":                 {value: "true", more: map[string]string{"canary-weight": "10"}, leftOut: true}, // of no other Ingress
+	"canary": {value: "true", more: map[string]string{"canary-weight": "10"},
+		leftOut: true}, // of no other Ingress
 }
 
 // TestLosses: no annotation without an equivalent is dropped silently, and none that protects is
@@ -299,11 +309,14 @@ func TestLosses(t *testing.T) {
 				path = "/foo"
 			}
 			got := Convert(ingress(t, path, annotations), translate.Class)
-			if !got.Lost() || got.Ingresses[0].LeftOut != c.leftOut || (len(got.Ingresses[0].Routes) == 0) != c.leftOut {
-				t.Errorf("left out: %v, %d routes, %v", got.Ingresses[0].LeftOut, len(got.Ingresses[0].Routes), got.Losses())
+			if !got.Lost() || got.Ingresses[0].LeftOut != c.leftOut ||
+				(len(got.Ingresses[0].Routes) == 0) != c.leftOut {
+				t.Errorf("left out: %v, %d routes, %v", got.Ingresses[0].LeftOut, len(got.Ingresses[0].Routes),
+					got.Losses())
 			}
 			names := strings.Join(got.Losses(), "\n")
-			if !strings.Contains(names, "nginx.ingress.kubernetes.io/"+annotation) && annotation != "canary" && annotation != "enable-cors" {
+			if !strings.Contains(names, "nginx.ingress.kubernetes.io/"+annotation) && annotation != "canary" &&
+				annotation != "enable-cors" {
 				t.Errorf("%s is not named: %s", annotation, names)
 			}
 		})
@@ -322,7 +335,8 @@ func TestCanary(t *testing.T) {
 		}
 		for i := range of.Spec.Rules {
 			of.Spec.Rules[i].HTTP.Paths = slices.Clone(of.Spec.Rules[i].HTTP.Paths[:1])
-			of.Spec.Rules[i].HTTP.Paths[0].Backend.Service = &networkingv1.IngressServiceBackend{Name: "s2", Port: networkingv1.ServiceBackendPort{Number: 81}}
+			of.Spec.Rules[i].HTTP.Paths[0].Backend.Service = &networkingv1.IngressServiceBackend{Name: "s2",
+				Port: networkingv1.ServiceBackendPort{Number: 81}}
 		}
 		in.Ingresses = append([]*networkingv1.Ingress{of}, in.Ingresses...)
 		return in
@@ -332,16 +346,21 @@ func TestCanary(t *testing.T) {
 		want        string
 		loses       bool
 	}{
-		"weight":       {map[string]string{"canary-weight": "20"}, "/foo: s*80 s2*20", false},
-		"total":        {map[string]string{"canary-weight": "2", "canary-weight-total": "4"}, "/foo: s*2 s2*2", false},
-		"header":       {map[string]string{"canary-by-header": "X-New"}, "/foo: s*1; /foo X-New=always: s2*1; /foo X-New=never: s*1", false},
-		"value":        {map[string]string{"canary-by-header": "X-New", "canary-by-header-value": "yes", "canary-weight": "50"}, "/foo: s*50 s2*50; /foo X-New=yes: s2*1", false},
-		"pattern":      {map[string]string{"canary-by-header": "X-New", "canary-by-header-pattern": "^y"}, "/foo: s*1; /foo X-New=.*(?:^y).*: s2*1", false},
-		"cookie":       {map[string]string{"canary-by-cookie": "new"}, "/foo: s*1", true},
-		"nothing":      {nil, "/foo: s*1", false},
-		"all of it":    {map[string]string{"canary-weight": "100"}, "/foo: s*0 s2*100", false},
-		"too much":     {map[string]string{"canary-weight": "200"}, "/foo: s*0 s2*100", false},
-		"header first": {map[string]string{"canary-by-header": "X-New", "canary-weight": "10"}, "/foo: s*90 s2*10; /foo X-New=always: s2*1; /foo X-New=never: s*1", false},
+		"weight": {map[string]string{"canary-weight": "20"}, "/foo: s*80 s2*20", false},
+		"total":  {map[string]string{"canary-weight": "2", "canary-weight-total": "4"}, "/foo: s*2 s2*2", false},
+		"header": {map[string]string{"canary-by-header": "X-New"},
+			"/foo: s*1; /foo X-New=always: s2*1; /foo X-New=never: s*1", false},
+		"value": {
+			map[string]string{"canary-by-header": "X-New", "canary-by-header-value": "yes", "canary-weight": "50"},
+			"/foo: s*50 s2*50; /foo X-New=yes: s2*1", false},
+		"pattern": {map[string]string{"canary-by-header": "X-New", "canary-by-header-pattern": "^y"},
+			"/foo: s*1; /foo X-New=.*(?:^y).*: s2*1", false},
+		"cookie":    {map[string]string{"canary-by-cookie": "new"}, "/foo: s*1", true},
+		"nothing":   {nil, "/foo: s*1", false},
+		"all of it": {map[string]string{"canary-weight": "100"}, "/foo: s*0 s2*100", false},
+		"too much":  {map[string]string{"canary-weight": "200"}, "/foo: s*0 s2*100", false},
+		"header first": {map[string]string{"canary-by-header": "X-New", "canary-weight": "10"},
+			"/foo: s*90 s2*10; /foo X-New=always: s2*1; /foo X-New=never: s*1", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := Convert(canary(c.annotations), translate.Class)
@@ -394,10 +413,15 @@ func TestBounds(t *testing.T) {
 	for i := range 100 {
 		host := fmt.Sprintf("h%d.example.com", i)
 		of.Spec.TLS = append(of.Spec.TLS, networkingv1.IngressTLS{Hosts: []string{host}, SecretName: "cert"})
-		of.Spec.Rules = append(of.Spec.Rules, networkingv1.IngressRule{Host: host, IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{}}})
+		of.Spec.Rules = append(of.Spec.Rules,
+			networkingv1.IngressRule{Host: host,
+				IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{}}})
 		for j := range 20 {
-			of.Spec.Rules[i].HTTP.Paths = append(of.Spec.Rules[i].HTTP.Paths, networkingv1.HTTPIngressPath{Path: fmt.Sprintf("/p%d", j), PathType: new(networkingv1.PathTypePrefix),
-				Backend: networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: fmt.Sprintf("s%d", j), Port: networkingv1.ServiceBackendPort{Number: 80}}}})
+			of.Spec.Rules[i].HTTP.Paths = append(of.Spec.Rules[i].HTTP.Paths,
+				networkingv1.HTTPIngressPath{Path: fmt.Sprintf("/p%d", j), PathType: new(networkingv1.PathTypePrefix),
+					Backend: networkingv1.IngressBackend{
+						Service: &networkingv1.IngressServiceBackend{Name: fmt.Sprintf("s%d", j),
+							Port: networkingv1.ServiceBackendPort{Number: 80}}}})
 		}
 	}
 	in.Ingresses = append(in.Ingresses, of)
@@ -411,8 +435,10 @@ func TestBounds(t *testing.T) {
 	}
 	names := map[string]bool{}
 	for _, r := range got.Ingresses[0].Routes {
-		if len(r.Spec.Hostnames) > mostHosts || len(r.Spec.Rules) > mostRules || len(r.Spec.ParentRefs) > 32 || names[r.Name] {
-			t.Errorf("%s: %d hosts, %d rules, %d parents", r.Name, len(r.Spec.Hostnames), len(r.Spec.Rules), len(r.Spec.ParentRefs))
+		if len(r.Spec.Hostnames) > mostHosts || len(r.Spec.Rules) > mostRules || len(r.Spec.ParentRefs) > 32 ||
+			names[r.Name] {
+			t.Errorf("%s: %d hosts, %d rules, %d parents", r.Name, len(r.Spec.Hostnames), len(r.Spec.Rules),
+				len(r.Spec.ParentRefs))
 		}
 		names[r.Name] = true
 		hosts += len(r.Spec.Hostnames)
@@ -426,7 +452,8 @@ func TestBounds(t *testing.T) {
 func TestOutput(t *testing.T) {
 	in := ingress(t, "/foo", map[string]string{"proxy-body-size": "8m", "ssl-redirect": "true"})
 	guarded := in.Ingresses[0].DeepCopy()
-	guarded.Name, guarded.Annotations = "guarded", map[string]string{"ingress.barque.io/auth-url": "http://auth.example.com/"}
+	guarded.Name, guarded.Annotations = "guarded",
+		map[string]string{"ingress.barque.io/auth-url": "http://auth.example.com/"}
 	in.Ingresses = append(in.Ingresses, guarded)
 	got := Convert(in, "other")
 	var out strings.Builder
@@ -476,7 +503,8 @@ spec:
 	if !strings.HasPrefix(out.String(), want) {
 		t.Errorf("got\n%s\nwant\n%s…", out.String(), want)
 	}
-	if n := strings.Count(out.String(), "kind: HTTPRoute"); n != 3 || strings.Contains(out.String(), "\nstatus") || strings.Contains(out.String(), "creationTimestamp") {
+	if n := strings.Count(out.String(), "kind: HTTPRoute"); n != 3 || strings.Contains(out.String(), "\nstatus") ||
+		strings.Contains(out.String(), "creationTimestamp") {
 		t.Errorf("%d routes in\n%s", n, out.String())
 	}
 	if again := read(t, out.String()); len(again.Ingresses) != 0 {
@@ -489,7 +517,8 @@ spec:
 func TestRead(t *testing.T) {
 	list := "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: i}}\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: c}}\n---\n\n---\n# nothing\n"
 	var in Input
-	if err := in.Read(strings.NewReader(list), "web"); err != nil || len(in.Ingresses) != 1 || in.Ingresses[0].Namespace != "web" {
+	if err := in.Read(strings.NewReader(list), "web"); err != nil || len(in.Ingresses) != 1 ||
+		in.Ingresses[0].Namespace != "web" {
 		t.Errorf("%v, %+v", err, in.Ingresses)
 	}
 	for name, text := range map[string]string{
@@ -514,11 +543,13 @@ func TestPortByName(t *testing.T) {
 	in := ingress(t, "/foo", nil)
 	in.Services = map[types.NamespacedName]*corev1.Service{}
 	got := Convert(in, translate.Class)
-	if !got.Ingresses[0].LeftOut || !strings.Contains(strings.Join(got.Losses(), ""), `the port "http" of the Service s`) {
+	if !got.Ingresses[0].LeftOut ||
+		!strings.Contains(strings.Join(got.Losses(), ""), `the port "http" of the Service s`) {
 		t.Errorf("%v", got.Losses())
 	}
 	in.Complete = true
-	if got := Convert(in, translate.Class); !strings.Contains(strings.Join(got.Losses(), ""), "there is no Service a/s") {
+	if got := Convert(in, translate.Class); !strings.Contains(strings.Join(got.Losses(), ""),
+		"there is no Service a/s") {
 		t.Errorf("%v", got.Losses())
 	}
 }

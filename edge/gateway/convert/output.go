@@ -22,7 +22,8 @@ func (r *Result) Write(to io.Writer) error {
 		in := &r.Ingresses[i]
 		w.WriteString("---\n# Ingress " + in.title() + "\n")
 		if in.LeftOut {
-			w.WriteString("# It is left out. What it lacks in the Gateway API would open it, or send requests elsewhere:\n")
+			w.WriteString(
+				"# It is left out. What it lacks in the Gateway API would open it, or send requests elsewhere:\n")
 		}
 		for _, text := range in.Losses {
 			w.WriteString("# LOST: " + commented(text) + "\n")

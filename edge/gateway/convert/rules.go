@@ -35,7 +35,8 @@ var lost = []struct {
 	{[]string{"backend-protocol"}, func(a *model.Action) bool { return has(a, model.TLS) || has(a, model.TLSH2) },
 		"a BackendTLSPolicy for the Service does it, which verifies the certificate", false},
 	{[]string{"whitelist-source-range", "allowlist-source-range", "denylist-source-range"},
-		func(a *model.Action) bool { return len(a.Access.Allow)+len(a.Access.Deny) > 0 }, "no limits of clients' addresses", true},
+		func(a *model.Action) bool { return len(a.Access.Allow)+len(a.Access.Deny) > 0 },
+		"no limits of clients' addresses", true},
 	{[]string{"auth-type"}, func(a *model.Action) bool { return a.Access.Basic != nil }, "no basic authentication",
 		true},
 	{[]string{"auth-url"}, func(a *model.Action) bool { return a.Access.External != nil },
@@ -176,7 +177,8 @@ func (c *conversion) match(m *model.Match, rewrite *model.Rewrite) (gatewayv1.HT
 			if prefix == "" && target == "/" {
 				return of(gatewayv1.PathMatchPathPrefix, "/"), nil
 			}
-			filter = replace(&gatewayv1.HTTPPathModifier{Type: gatewayv1.PrefixMatchHTTPPathModifier, ReplacePrefixMatch: &target})
+			filter = replace(
+				&gatewayv1.HTTPPathModifier{Type: gatewayv1.PrefixMatchHTTPPathModifier, ReplacePrefixMatch: &target})
 			if prefix == "" {
 				prefix = "/"
 			}
@@ -290,7 +292,9 @@ func (c *conversion) redirect(d *model.Redirect) *gatewayv1.HTTPRequestRedirectF
 	}
 	u, err := url.Parse(d.URL)
 	if err != nil || !precise(u.Hostname()) || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
-		c.leaveOut("%s: the Gateway API has no redirect to %s: it takes a scheme, the name of a host, a port and a path", by, d.URL)
+		c.leaveOut(
+			"%s: the Gateway API has no redirect to %s: it takes a scheme, the name of a host, a port and a path", by,
+			d.URL)
 		return out
 	}
 	path := u.EscapedPath()

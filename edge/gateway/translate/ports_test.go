@@ -12,10 +12,12 @@ import (
 // TestExactPathHasNoGroups: the groups of other paths' expressions are empty in the rewrite of an
 // exact path, as in ingress-nginx.
 func TestExactPathHasNoGroups(t *testing.T) {
-	w := world{services: map[types.NamespacedName]*corev1.Service{key("a", "s"): service(80), key("a", "none"): service(1)}}
+	w := world{
+		services: map[types.NamespacedName]*corev1.Service{key("a", "s"): service(80), key("a", "none"): service(1)}}
 	got := TranslateIngress(w, ports, ingressOf(t, map[string]string{"rewrite-target": "/app/$2"}))
 	for _, r := range got.Model.Rules {
-		if path := r.Action.Filters.Rewrite.Path; r.Matches[0].Path == "/y" && (path.Full == nil || *path.Full != "/app/") {
+		if path := r.Action.Filters.Rewrite.Path; r.Matches[0].Path == "/y" &&
+			(path.Full == nil || *path.Full != "/app/") {
 			t.Errorf("%+v", path)
 		}
 	}
@@ -23,7 +25,8 @@ func TestExactPathHasNoGroups(t *testing.T) {
 
 // TestPortsOfServices: nothing is served at a port that a Service has, and the object says so.
 func TestPortsOfServices(t *testing.T) {
-	w := world{services: map[types.NamespacedName]*corev1.Service{key("a", "s"): service(80), key("a", "none"): service(1)}}
+	w := world{
+		services: map[types.NamespacedName]*corev1.Service{key("a", "s"): service(80), key("a", "none"): service(1)}}
 	for name, c := range map[string]struct {
 		taken     map[uint16]string
 		listeners int
@@ -57,9 +60,11 @@ func TestPortsOfServices(t *testing.T) {
 	}
 	with := ports
 	with.Taken = map[uint16]string{80: "the Service b/web"}
-	got := TranslateGateway(w, with, gatewayOf(t, "  - {name: l, port: 80, protocol: HTTP}\n  - {name: m, port: 8080, protocol: HTTP}"), true)
+	got := TranslateGateway(w, with,
+		gatewayOf(t, "  - {name: l, port: 80, protocol: HTTP}\n  - {name: m, port: 8080, protocol: HTTP}"), true)
 	want := "Accepted=False/PortUnavailable Conflicted=False/NoConflicts ResolvedRefs=True/ResolvedRefs Programmed=False/Invalid"
-	if have := reasons(got.Listeners[0].Conditions); have != want || !strings.Contains(got.Listeners[0].Conditions[0].Message, "the Service b/web") {
+	if have := reasons(got.Listeners[0].Conditions); have != want ||
+		!strings.Contains(got.Listeners[0].Conditions[0].Message, "the Service b/web") {
 		t.Errorf("%s: %s", have, got.Listeners[0].Conditions[0].Message)
 	}
 	if got.Listeners[0].Serves || !got.Listeners[1].Serves {
