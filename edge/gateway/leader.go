@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,7 +23,9 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	gatewayclient "sigs.k8s.io/gateway-api/pkg/client/clientset/versioned/typed/apis/v1"
 
+	"github.com/barque/barque/edge/gateway/model"
 	"github.com/barque/barque/edge/gateway/translate"
+	"github.com/barque/barque/internal/balancers"
 	"github.com/barque/barque/internal/lifecycle"
 )
 
@@ -63,6 +66,8 @@ type Statuses struct {
 	objects *Objects
 	secrets *Secrets
 	wake    chan struct{}
+	// routed are the served objects of the last round; nil while this server does not lead.
+	routed atomic.Pointer[[]routed]
 }
 
 // NewStatuses returns a writer that does not run yet. Every server has one and follows the objects.
@@ -77,6 +82,9 @@ func NewStatuses(config StatusConfig) (*Statuses, error) {
 		}
 	}
 	if _, err := o.namespaces.AddEventHandler(relabelled(s.poke)); err != nil {
+		return nil, err
+	}
+	if _, err := o.services.AddEventHandler(holding(s.poke)); err != nil {
 		return nil, err
 	}
 	// The kubelet's reports of a Node say nothing new about its addresses.
@@ -100,29 +108,17 @@ func (s *Statuses) poke() {
 	}
 }
 
-// addressesOf are the addresses at which clients reach the gateway of a node: those that are for
-// clients outside, or else those of the cluster.
+// addressesOf are the addresses at which clients reach the gateway of a node.
 func addressesOf(n *corev1.Node) (all []string) {
-	if _, ok := n.Labels[NodeLabel]; !ok {
+	if _, on := n.Labels[NodeLabel]; !on || !balancers.Eligible(n) {
 		return nil
 	}
-	ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
-	if !ready {
-		return nil
-	}
-	for _, kind := range []corev1.NodeAddressType{corev1.NodeExternalIP, corev1.NodeInternalIP} {
-		for _, a := range n.Status.Addresses {
-			if a.Type == kind {
-				all = append(all, a.Address)
-			}
-		}
-		if len(all) > 0 {
-			return all
+	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+		for _, a := range balancers.AddressesOf(n, family) {
+			all = append(all, a.String())
 		}
 	}
-	return nil
+	return all
 }
 
 // maxAddresses is how many addresses the Gateway API lets a status have.
@@ -144,7 +140,8 @@ func (s *Statuses) addresses() ([]string, error) {
 
 // Lead writes statuses until ctx ends, with the rights of the status writer in the leader's term.
 func (s *Statuses) Lead(ctx context.Context, client kubernetes.Interface, gateways gatewayclient.GatewayV1Interface, recorder record.EventRecorder) error {
-	w := &statusWriter{Statuses: s, client: client, gateways: gateways, recorder: recorder, told: map[types.UID]string{}}
+	defer s.routed.Store(nil)
+	w := &statusWriter{Statuses: s, client: client, gateways: gateways, recorder: recorder, told: map[toldOf]string{}}
 	return lifecycle.All(ctx, s.secrets.Run, func(ctx context.Context) error {
 		if !s.objects.waitForSync(ctx) {
 			return nil
@@ -178,7 +175,13 @@ type statusWriter struct {
 	gateways gatewayclient.GatewayV1Interface
 	recorder record.EventRecorder
 	// told are the last events about Ingresses.
-	told map[types.UID]string
+	told map[toldOf]string
+}
+
+// toldOf is an Ingress with one of the kinds of its events.
+type toldOf struct {
+	uid  types.UID
+	kind string
 }
 
 // write writes each status that differs from the computed one.
@@ -214,9 +217,13 @@ func (w *statusWriter) write(ctx context.Context) error {
 		keep(w.class(ctx, c))
 	}
 	attached := map[translate.Attached]int32{}
+	var served []routed
 	count := func(r translate.Route) translate.Route {
 		for _, a := range r.Attached {
 			attached[a]++
+		}
+		if len(r.Attached) > 0 {
+			served = append(served, routed{origin: r.Model.Origin, services: r.Services})
 		}
 		return r
 	}
@@ -246,17 +253,22 @@ func (w *statusWriter) write(ctx context.Context) error {
 	}
 	for _, g := range list[gatewayv1.Gateway](o.gateways) {
 		if translate.Ours(cluster.GatewayClass(string(g.Spec.GatewayClassName))) {
-			keep(w.gateway(ctx, g, translate.TranslateGateway(cluster, ports, g, len(addresses) > 0), attached, addresses))
+			t := translate.TranslateGateway(cluster, ports, g, len(addresses) > 0)
+			served = append(served, routed{origin: model.Origin{Kind: "Gateway", NamespacedName: nameOf(g)}, certificates: certificatesFor(open(t))})
+			keep(w.gateway(ctx, g, t, attached, addresses))
 		}
 	}
 	there := map[types.UID]bool{}
 	for _, in := range list[networkingv1.Ingress](o.ingresses) {
 		there[in.UID] = true
 		if o.ours(in) {
-			keep(w.ingress(ctx, in, translate.TranslateIngress(cluster, ports, in), addresses))
+			t := translate.TranslateIngress(cluster, ports, in)
+			served = append(served, routed{t.Model.Origin, t.Services, certificatesFor(t.Listeners)})
+			keep(w.ingress(ctx, in, t, addresses))
 		}
 	}
-	maps.DeleteFunc(w.told, func(uid types.UID, _ string) bool { return !there[uid] })
+	w.routed.Store(&served)
+	maps.DeleteFunc(w.told, func(of toldOf, _ string) bool { return !there[of.uid] })
 	return first
 }
 
@@ -294,7 +306,7 @@ func (w *statusWriter) gateway(
 		next.Status.Addresses = append(next.Status.Addresses, gatewayv1.GatewayStatusAddress{Type: &kind, Value: a})
 	}
 	next.Status.Listeners = nil
-	name := types.NamespacedName{Namespace: g.Namespace, Name: g.Name}
+	name := nameOf(g)
 	for _, l := range t.Listeners {
 		of := gatewayv1.ListenerStatus{Name: gatewayv1.SectionName(l.Name), SupportedKinds: l.Kinds, AttachedRoutes: attached[translate.Attached{Gateway: name, Listener: l.Name}]}
 		var have []metav1.Condition
@@ -336,14 +348,15 @@ func routeStatus(have gatewayv1.RouteStatus, ours []gatewayv1.RouteParentStatus)
 }
 
 func (w *statusWriter) ingress(ctx context.Context, in *networkingv1.Ingress, t translate.Ingress, addresses []string) error {
-	for _, c := range certificatesOf(in) {
-		if err := w.secrets.Problem(c); err != nil && err != errNoSecret {
-			t.Problems = append(t.Problems, "the Secret "+c.Name+" has no certificate: "+err.Error())
-		}
+	reason := "NoEffect"
+	if t.Refused {
+		reason = "Refused"
 	}
-	w.tell(in, t)
+	w.tell(in, "problems", reason, t.Problems)
+	w.tell(in, "ports", portInUse, t.Taken)
+	w.tell(in, "certificates", certificateProblem, w.certificateEvents(t.Listeners, time.Now()))
 	var want []networkingv1.IngressLoadBalancerIngress
-	if !t.Refused {
+	if nowhere := len(t.Taken) > 0 && len(t.Listeners) == 0; !t.Refused && !nowhere {
 		for _, a := range addresses {
 			want = append(want, networkingv1.IngressLoadBalancerIngress{IP: a})
 		}
@@ -357,28 +370,29 @@ func (w *statusWriter) ingress(ctx context.Context, in *networkingv1.Ingress, t 
 	return err
 }
 
-func certificatesOf(in *networkingv1.Ingress) []types.NamespacedName {
-	certificates, _ := translate.IngressSecrets(in)
-	return slices.Compact(certificates)
+// Reasons of events about a port of the nodes that the gateway lacks, and about certificates that
+// clients refuse.
+const (
+	portInUse          = "GatewayPortInUse"
+	certificateProblem = "CertificateProblem"
+)
+
+func nameOf(o metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// tell makes an event of the fields without effect, once for each set of problems.
-func (w *statusWriter) tell(in *networkingv1.Ingress, t translate.Ingress) {
-	text := ""
-	for _, p := range slices.Compact(slices.Sorted(slices.Values(t.Problems))) {
+// tell makes an event of problems of one kind, once for each set of them.
+func (w *statusWriter) tell(in *networkingv1.Ingress, kind, reason string, problems []string) {
+	of, text := toldOf{in.UID, kind}, ""
+	for _, p := range slices.Compact(slices.Sorted(slices.Values(problems))) {
 		text += p + "; "
 	}
-	if text == w.told[in.UID] {
+	if text == w.told[of] {
 		return
 	}
-	w.told[in.UID] = text
-	maps.DeleteFunc(w.told, func(_ types.UID, text string) bool { return text == "" })
-	if text == "" {
-		return
+	w.told[of] = text
+	maps.DeleteFunc(w.told, func(_ toldOf, text string) bool { return text == "" })
+	if text != "" {
+		w.recorder.Event(in, corev1.EventTypeWarning, reason, text[:len(text)-2])
 	}
-	reason := "NoEffect"
-	if t.Refused {
-		reason = "Refused"
-	}
-	w.recorder.Event(in, corev1.EventTypeWarning, reason, text[:len(text)-2])
 }

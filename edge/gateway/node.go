@@ -43,7 +43,7 @@ func (s *Settings) ports(o *Objects) translate.Ports {
 			ours = append(ours, g)
 		}
 	}
-	p.Modes = translate.Modes(p, ours)
+	p.Modes, p.Taken = translate.Modes(p, ours), o.taken(s.mine())
 	return p
 }
 
@@ -124,7 +124,7 @@ func (n *Node) follow() error {
 		{o.ingresses, one("Ingress")}, {o.httpRoutes, one("HTTPRoute")}, {o.grpcRoutes, one("GRPCRoute")}, {o.tlsRoutes, one("TLSRoute")},
 		{o.ingressClasses, everything}, {o.classes, everything}, {o.gateways, everything}, {o.grants, everything},
 		{o.namespaces, relabelled(func() { n.note(func() { n.all = true }) })},
-		{o.services, service}, {o.slices, slice},
+		{o.services, service}, {o.services, holding(func() { n.note(func() { n.all = true }) })}, {o.slices, slice},
 	} {
 		if _, err := f.informer.AddEventHandler(f.handler); err != nil {
 			return err

@@ -94,6 +94,11 @@ func NewObjects(config *rest.Config, shared Shared, logger *slog.Logger) (*Objec
 			return nil, err
 		}
 	}
+	if o.services.GetIndexer().GetIndexers()[takenIndex] == nil {
+		if err := o.services.AddIndexers(cache.Indexers{takenIndex: portsOfNodes}); err != nil {
+			return nil, err
+		}
+	}
 	for resource, i := range map[string]cache.SharedIndexInformer{"ingresses": o.ingresses, "ingressclasses": o.ingressClasses} {
 		o.patient(i, resource)
 	}
@@ -269,6 +274,15 @@ func (o *Objects) ours(in *networkingv1.Ingress) bool {
 	}
 	class := get[networkingv1.IngressClass](o.ingressClasses, name)
 	return class != nil && class.Spec.Controller == translate.IngressController
+}
+
+// AnnotationProblems returns the annotations of an Ingress of our class that have no effect, in the
+// words of its events; none for another class.
+func (o *Objects) AnnotationProblems(in *networkingv1.Ingress) []string {
+	if !o.ours(in) {
+		return nil
+	}
+	return translate.AnnotationProblems(in)
 }
 
 // NamesSecret reports whether an Ingress or a listener names a Secret and may use it. It is what
