@@ -8,8 +8,8 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
@@ -39,11 +38,12 @@ const Account = "barque-gateway"
 
 // Objects are informers of all that routes are made of.
 type Objects struct {
-	ingresses, ingressClasses         cache.SharedIndexInformer
-	classes, gateways, grants         cache.SharedIndexInformer
-	httpRoutes, grpcRoutes, tlsRoutes cache.SharedIndexInformer
-	services, slices, namespaces      cache.SharedIndexInformer
-	logger                            *slog.Logger
+	ingresses, ingressClasses               cache.SharedIndexInformer
+	classes, gateways, listenerSets, grants cache.SharedIndexInformer
+	httpRoutes, grpcRoutes, tlsRoutes       cache.SharedIndexInformer
+	policies                                cache.SharedIndexInformer
+	services, slices, namespaces            cache.SharedIndexInformer
+	logger                                  *slog.Logger
 }
 
 // Shared are informers that others have, too. Their owner starts them.
@@ -56,6 +56,9 @@ type Shared struct {
 const (
 	secretIndex  = "barque.secret"
 	serviceIndex = "barque.service"
+	parentIndex  = "barque.parent"
+	targetIndex  = "barque.target"
+	mapIndex     = "barque.configmap"
 )
 
 // NewObjects returns informers that read as the user of config, beside shared ones.
@@ -71,12 +74,8 @@ func NewObjects(config *rest.Config, shared Shared, logger *slog.Logger) (*Objec
 	o := &Objects{
 		ingresses: networkinginformers.NewIngressInformer(client, metav1.NamespaceAll, 0, cache.Indexers{
 			secretIndex: func(obj any) ([]string, error) {
-				var names []string
 				certificates, users := translate.IngressSecrets(obj.(*networkingv1.Ingress))
-				for _, s := range append(certificates, users...) {
-					names = append(names, s.String())
-				}
-				return names, nil
+				return texts(append(certificates, users...)), nil
 			},
 		}),
 		ingressClasses: networkinginformers.NewIngressClassInformer(client, 0, cache.Indexers{}),
@@ -101,11 +100,32 @@ func NewObjects(config *rest.Config, shared Shared, logger *slog.Logger) (*Objec
 	rest := gateways.RESTClient()
 	o.classes = o.informer(rest, "gatewayclasses", &gatewayv1.GatewayClass{}, cache.Indexers{})
 	o.gateways = o.informer(rest, "gateways", &gatewayv1.Gateway{}, byNamespace)
+	o.listenerSets = o.informer(rest, "listenersets", &gatewayv1.ListenerSet{}, cache.Indexers{parentIndex: func(obj any) ([]string, error) {
+		if parent, ok := translate.Parent(obj.(*gatewayv1.ListenerSet)); ok {
+			return []string{parent.String()}, nil
+		}
+		return nil, nil
+	}})
+	o.policies = o.informer(rest, "backendtlspolicies", &gatewayv1.BackendTLSPolicy{}, cache.Indexers{
+		targetIndex: func(obj any) ([]string, error) {
+			return texts(translate.Targets(obj.(*gatewayv1.BackendTLSPolicy))), nil
+		},
+		mapIndex: func(obj any) ([]string, error) {
+			return texts(translate.Authorities(obj.(*gatewayv1.BackendTLSPolicy))), nil
+		},
+	})
 	o.grants = o.informer(rest, "referencegrants", &gatewayv1.ReferenceGrant{}, byNamespace)
 	o.httpRoutes = o.informer(rest, "httproutes", &gatewayv1.HTTPRoute{}, byNamespace)
 	o.grpcRoutes = o.informer(rest, "grpcroutes", &gatewayv1.GRPCRoute{}, byNamespace)
 	o.tlsRoutes = o.informer(rest, "tlsroutes", &gatewayv1.TLSRoute{}, byNamespace)
 	return o, nil
+}
+
+func texts(names []types.NamespacedName) (all []string) {
+	for _, n := range names {
+		all = append(all, n.String())
+	}
+	return all
 }
 
 // JSON is a configuration for custom resources, which have no other encoding.
@@ -136,7 +156,12 @@ func (o *Objects) patient(i cache.SharedIndexInformer, resource string) {
 }
 
 func (o *Objects) own() []cache.SharedIndexInformer {
-	return []cache.SharedIndexInformer{o.ingresses, o.ingressClasses, o.classes, o.gateways, o.grants, o.httpRoutes, o.grpcRoutes, o.tlsRoutes}
+	return append([]cache.SharedIndexInformer{o.ingresses, o.ingressClasses}, o.api()...)
+}
+
+// api are the informers of the Gateway API, whose definitions may be missing.
+func (o *Objects) api() []cache.SharedIndexInformer {
+	return []cache.SharedIndexInformer{o.classes, o.gateways, o.listenerSets, o.grants, o.httpRoutes, o.grpcRoutes, o.tlsRoutes, o.policies}
 }
 
 // bootstrapped waits until the cluster has its default objects, the roles among them. Their last
@@ -188,7 +213,11 @@ func (o *Objects) waitForSync(ctx context.Context) bool {
 	}
 	patience, cancel := context.WithTimeout(ctx, definitionPatience)
 	defer cancel()
-	cache.WaitForCacheSync(patience.Done(), o.classes.HasSynced, o.gateways.HasSynced, o.grants.HasSynced, o.httpRoutes.HasSynced, o.grpcRoutes.HasSynced, o.tlsRoutes.HasSynced)
+	var synced []cache.InformerSynced
+	for _, i := range o.api() {
+		synced = append(synced, i.HasSynced)
+	}
+	cache.WaitForCacheSync(patience.Done(), synced...)
 	return ctx.Err() == nil
 }
 
@@ -200,6 +229,20 @@ func get[T any](i cache.SharedIndexInformer, key string) *T {
 	}
 	t, _ := obj.(*T)
 	return t
+}
+
+// indexed are the objects of an index.
+func indexed[T any](i cache.SharedIndexInformer, index, key string) (all []*T) {
+	found, err := i.GetIndexer().ByIndex(index, key)
+	if err != nil {
+		return nil // the index is there: NewObjects has added it
+	}
+	for _, obj := range found {
+		if t, ok := obj.(*T); ok {
+			all = append(all, t)
+		}
+	}
+	return all
 }
 
 func list[T any](i cache.SharedIndexInformer) (all []*T) {
@@ -214,7 +257,9 @@ func list[T any](i cache.SharedIndexInformer) (all []*T) {
 // view is a translate.Cluster over the informers.
 type view struct {
 	*Objects
-	certificate func(types.NamespacedName) error
+	// certificate and authority say why a Secret or a ConfigMap cannot be used; nil where nobody has
+	// looked at them.
+	certificate, authority func(types.NamespacedName) error
 }
 
 // GatewayClass implements translate.Cluster.
@@ -225,6 +270,21 @@ func (v view) GatewayClass(name string) *gatewayv1.GatewayClass {
 // Gateway implements translate.Cluster.
 func (v view) Gateway(name types.NamespacedName) *gatewayv1.Gateway {
 	return get[gatewayv1.Gateway](v.gateways, name.String())
+}
+
+// ListenerSet implements translate.Cluster.
+func (v view) ListenerSet(name types.NamespacedName) *gatewayv1.ListenerSet {
+	return get[gatewayv1.ListenerSet](v.listenerSets, name.String())
+}
+
+// ListenerSets implements translate.Cluster.
+func (v view) ListenerSets(gateway types.NamespacedName) []*gatewayv1.ListenerSet {
+	return indexed[gatewayv1.ListenerSet](v.listenerSets, parentIndex, gateway.String())
+}
+
+// Policies implements translate.Cluster.
+func (v view) Policies(service types.NamespacedName) []*gatewayv1.BackendTLSPolicy {
+	return indexed[gatewayv1.BackendTLSPolicy](v.policies, targetIndex, service.String())
 }
 
 // Namespace implements translate.Cluster.
@@ -238,16 +298,8 @@ func (v view) Service(name types.NamespacedName) *corev1.Service {
 }
 
 // Grants implements translate.Cluster.
-func (v view) Grants(namespace string) (all []*gatewayv1.ReferenceGrant) {
-	err := cache.ListAllByNamespace(v.grants.GetIndexer(), namespace, labels.Everything(), func(obj any) {
-		if g, ok := obj.(*gatewayv1.ReferenceGrant); ok {
-			all = append(all, g)
-		}
-	})
-	if err != nil {
-		return nil
-	}
-	return all
+func (v view) Grants(namespace string) []*gatewayv1.ReferenceGrant {
+	return indexed[gatewayv1.ReferenceGrant](v.grants, cache.NamespaceIndex, namespace)
 }
 
 // Certificate implements translate.Cluster.
@@ -256,6 +308,14 @@ func (v view) Certificate(name types.NamespacedName) error {
 		return nil
 	}
 	return v.certificate(name)
+}
+
+// Authority implements translate.Cluster.
+func (v view) Authority(name types.NamespacedName) error {
+	if v.authority == nil {
+		return nil
+	}
+	return v.authority(name)
 }
 
 // ours reports whether an Ingress is of a class of this controller.
@@ -274,24 +334,26 @@ func (o *Objects) ours(in *networkingv1.Ingress) bool {
 // NamesSecret reports whether an Ingress or a listener names a Secret and may use it. It is what
 // the account of the gateway may read.
 func (o *Objects) NamesSecret(namespace, name string) bool {
-	secret := types.NamespacedName{Namespace: namespace, Name: name}
-	found, err := o.ingresses.GetIndexer().ByIndex(secretIndex, secret.String())
-	if err != nil {
-		return false
+	secret, cluster := types.NamespacedName{Namespace: namespace, Name: name}, view{Objects: o}
+	if slices.ContainsFunc(indexed[networkingv1.Ingress](o.ingresses, secretIndex, secret.String()), o.ours) {
+		return true
 	}
-	for _, obj := range found {
-		if in, ok := obj.(*networkingv1.Ingress); ok && o.ours(in) {
+	for _, g := range list[gatewayv1.Gateway](o.gateways) {
+		if slices.Contains(translate.Secrets(cluster, g), secret) {
 			return true
 		}
 	}
-	for _, g := range list[gatewayv1.Gateway](o.gateways) {
-		for _, s := range translate.Secrets(view{Objects: o}, g) {
-			if s == secret {
-				return true
-			}
+	for _, s := range list[gatewayv1.ListenerSet](o.listenerSets) {
+		if slices.Contains(translate.SetSecrets(cluster, s), secret) {
+			return true
 		}
 	}
 	return false
 }
 
-var errNoSecret = errors.New("it does not exist, or cannot be read yet")
+// NamesConfigMap reports whether a policy names a ConfigMap, which is then of its own namespace. It
+// is what the account of the gateway may read.
+func (o *Objects) NamesConfigMap(namespace, name string) bool {
+	found := types.NamespacedName{Namespace: namespace, Name: name}
+	return len(indexed[gatewayv1.BackendTLSPolicy](o.policies, mapIndex, found.String())) > 0
+}

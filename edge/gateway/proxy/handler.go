@@ -326,6 +326,8 @@ func (a *action) failed(w http.ResponseWriter, r *http.Request, err error) {
 		a.answer(w, r, http.StatusGatewayTimeout, grpcDeadline, "the backend took too long")
 	case errors.Is(err, errUnknownBackend):
 		a.answer(w, r, http.StatusInternalServerError, grpcUnavailable, "the backend does not exist")
+	case errors.Is(err, errUnverifiable):
+		a.answer(w, r, http.StatusBadGateway, grpcUnavailable, "the certificate of the backend cannot be verified")
 	case errors.Is(err, errNoEndpoints):
 		a.answer(w, r, http.StatusServiceUnavailable, grpcUnavailable, "no endpoint of the backend is ready")
 	case r.Context().Err() != nil: // the client has left
