@@ -83,9 +83,8 @@ type Config struct {
 	TokenFile string
 	// Logins are the configured ways to log in; nil means that there are none. The owner runs them.
 	Logins authn.Logins
-	// GatewaySecret reports whether a listener of the gateway names a Secret and may use it; nil is
-	// never.
-	GatewaySecret func(namespace, name string) bool
+	// GatewayNames says which Secrets and ConfigMaps the gateway may read; nil is none.
+	GatewayNames gatewayauth.Names
 	// Authorizers are in the configured order; nil means Node and RBAC. Their owner runs them.
 	Authorizers *authorizers.Authorizers
 	// NoAnonymous refuses requests without credentials. Otherwise they are the user

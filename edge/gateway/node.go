@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -55,6 +56,8 @@ type NodeConfig struct {
 	Settings Settings
 	// AccessLog gets a line for each request; nil is none.
 	AccessLog io.Writer
+	// Listen opens a port; nil is that of all addresses of the machine.
+	Listen func(port uint16) (net.Listener, error)
 	// Refused is called when a port of this node cannot be opened.
 	Refused func(port uint16, err error)
 	Logger  *slog.Logger
@@ -95,7 +98,7 @@ func NewNode(config NodeConfig) (*Node, error) {
 	n.proxy = proxy.New(proxy.Config{
 		TrustedHops: config.Settings.TrustedHops, Balancers: config.Settings.Balancers,
 		Certificate: n.secrets.Certificate, Users: n.secrets.Users, Authority: n.authorities.Authority,
-		Refused: config.Refused, AccessLog: config.AccessLog, Logger: config.Logger,
+		Listen: config.Listen, Refused: config.Refused, AccessLog: config.AccessLog, Logger: config.Logger,
 	}, n.endpoints)
 	return n, n.follow()
 }

@@ -18,9 +18,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	networkinginformers "k8s.io/client-go/informers/networking/v1"
@@ -71,6 +71,10 @@ func NewObjects(config *rest.Config, shared Shared, logger *slog.Logger) (*Objec
 	if err != nil {
 		return nil, err
 	}
+	return newObjects(client, gateways, shared, logger)
+}
+
+func newObjects(client kubernetes.Interface, gateways gatewayclient.GatewayV1Interface, shared Shared, logger *slog.Logger) (*Objects, error) {
 	o := &Objects{
 		ingresses: networkinginformers.NewIngressInformer(client, metav1.NamespaceAll, 0, cache.Indexers{
 			secretIndex: func(obj any) ([]string, error) {
@@ -96,17 +100,24 @@ func NewObjects(config *rest.Config, shared Shared, logger *slog.Logger) (*Objec
 	for resource, i := range map[string]cache.SharedIndexInformer{"ingresses": o.ingresses, "ingressclasses": o.ingressClasses} {
 		o.patient(i, resource)
 	}
-	byNamespace := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
-	rest := gateways.RESTClient()
-	o.classes = o.informer(rest, "gatewayclasses", &gatewayv1.GatewayClass{}, cache.Indexers{})
-	o.gateways = o.informer(rest, "gateways", &gatewayv1.Gateway{}, byNamespace)
-	o.listenerSets = o.informer(rest, "listenersets", &gatewayv1.ListenerSet{}, cache.Indexers{parentIndex: func(obj any) ([]string, error) {
-		if parent, ok := translate.Parent(obj.(*gatewayv1.ListenerSet)); ok {
-			return []string{parent.String()}, nil
-		}
-		return nil, nil
-	}})
-	o.policies = o.informer(rest, "backendtlspolicies", &gatewayv1.BackendTLSPolicy{}, cache.Indexers{
+	all := metav1.NamespaceAll
+	o.classes = informer(o, gateways, gateways.GatewayClasses(), "gatewayclasses", &gatewayv1.GatewayClass{}, cache.Indexers{})
+	o.gateways = informer(o, gateways, gateways.Gateways(all), "gateways", &gatewayv1.Gateway{}, cache.Indexers{})
+	o.listenerSets = informer(o, gateways, gateways.ListenerSets(all), "listenersets", &gatewayv1.ListenerSet{}, cache.Indexers{
+		parentIndex: func(obj any) ([]string, error) {
+			if parent, ok := translate.Parent(obj.(*gatewayv1.ListenerSet)); ok {
+				return []string{parent.String()}, nil
+			}
+			return nil, nil
+		},
+	})
+	o.grants = informer(o, gateways, gateways.ReferenceGrants(all), "referencegrants", &gatewayv1.ReferenceGrant{}, cache.Indexers{
+		cache.NamespaceIndex: cache.MetaNamespaceIndexFunc,
+	})
+	o.httpRoutes = informer(o, gateways, gateways.HTTPRoutes(all), "httproutes", &gatewayv1.HTTPRoute{}, cache.Indexers{})
+	o.grpcRoutes = informer(o, gateways, gateways.GRPCRoutes(all), "grpcroutes", &gatewayv1.GRPCRoute{}, cache.Indexers{})
+	o.tlsRoutes = informer(o, gateways, gateways.TLSRoutes(all), "tlsroutes", &gatewayv1.TLSRoute{}, cache.Indexers{})
+	o.policies = informer(o, gateways, gateways.BackendTLSPolicies(all), "backendtlspolicies", &gatewayv1.BackendTLSPolicy{}, cache.Indexers{
 		targetIndex: func(obj any) ([]string, error) {
 			return texts(translate.Targets(obj.(*gatewayv1.BackendTLSPolicy))), nil
 		},
@@ -114,10 +125,6 @@ func NewObjects(config *rest.Config, shared Shared, logger *slog.Logger) (*Objec
 			return texts(translate.Authorities(obj.(*gatewayv1.BackendTLSPolicy))), nil
 		},
 	})
-	o.grants = o.informer(rest, "referencegrants", &gatewayv1.ReferenceGrant{}, byNamespace)
-	o.httpRoutes = o.informer(rest, "httproutes", &gatewayv1.HTTPRoute{}, byNamespace)
-	o.grpcRoutes = o.informer(rest, "grpcroutes", &gatewayv1.GRPCRoute{}, byNamespace)
-	o.tlsRoutes = o.informer(rest, "tlsroutes", &gatewayv1.TLSRoute{}, byNamespace)
 	return o, nil
 }
 
@@ -135,10 +142,30 @@ func JSON(config *rest.Config) *rest.Config {
 	return of
 }
 
+// lists is a client of one resource.
+type lists[L runtime.Object] interface {
+	List(context.Context, metav1.ListOptions) (L, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
+
+// listWatch reads by resource, which comes from client. The fields are a selector, or "".
+func listWatch[L runtime.Object](client any, resource lists[L], fields string) cache.ListerWatcher {
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = fields
+			return resource.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = fields
+			return resource.Watch(ctx, o)
+		},
+	}, client)
+}
+
 // informer watches a custom resource.
-func (o *Objects) informer(client cache.Getter, resource string, of runtime.Object, indexers cache.Indexers) cache.SharedIndexInformer {
-	i := cache.NewSharedIndexInformer(cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything()), of, 0, indexers)
-	o.patient(i, resource)
+func informer[L runtime.Object](o *Objects, client any, resource lists[L], name string, of runtime.Object, indexers cache.Indexers) cache.SharedIndexInformer {
+	i := cache.NewSharedIndexInformer(listWatch(client, resource, ""), of, 0, indexers)
+	o.patient(i, name)
 	return i
 }
 
@@ -331,10 +358,22 @@ func (o *Objects) ours(in *networkingv1.Ingress) bool {
 	return class != nil && class.Spec.Controller == translate.IngressController
 }
 
-// NamesSecret reports whether an Ingress or a listener names a Secret and may use it. It is what
-// the account of the gateway may read.
-func (o *Objects) NamesSecret(namespace, name string) bool {
-	secret, cluster := types.NamespacedName{Namespace: namespace, Name: name}, view{Objects: o}
+// Names reports whether an object that the gateway serves names a Secret or a ConfigMap, and may use
+// it. It is what the account of the gateway may read of these two resources.
+func (o *Objects) Names(resource, namespace, name string) bool {
+	found := types.NamespacedName{Namespace: namespace, Name: name}
+	switch resource {
+	case "secrets":
+		return o.namesSecret(found)
+	case "configmaps":
+		// Policies name those of their own namespace.
+		return len(indexed[gatewayv1.BackendTLSPolicy](o.policies, mapIndex, found.String())) > 0
+	}
+	return false
+}
+
+func (o *Objects) namesSecret(secret types.NamespacedName) bool {
+	cluster := view{Objects: o}
 	if slices.ContainsFunc(indexed[networkingv1.Ingress](o.ingresses, secretIndex, secret.String()), o.ours) {
 		return true
 	}
@@ -349,11 +388,4 @@ func (o *Objects) NamesSecret(namespace, name string) bool {
 		}
 	}
 	return false
-}
-
-// NamesConfigMap reports whether a policy names a ConfigMap, which is then of its own namespace. It
-// is what the account of the gateway may read.
-func (o *Objects) NamesConfigMap(namespace, name string) bool {
-	found := types.NamespacedName{Namespace: namespace, Name: name}
-	return len(indexed[gatewayv1.BackendTLSPolicy](o.policies, mapIndex, found.String())) > 0
 }

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -10,11 +9,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/barque/barque/edge/gateway/proxy"
 )
@@ -33,12 +30,8 @@ type secretValue struct {
 
 // NewSecrets returns an empty set. changed is called when a Secret has changed.
 func NewSecrets(client kubernetes.Interface, changed func()) *Secrets {
-	return &Secrets{newSingles(&corev1.Secret{}, func(namespace string) source {
-		secrets := client.CoreV1().Secrets(namespace)
-		return source{
-			list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return secrets.List(ctx, o) },
-			watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return secrets.Watch(ctx, o) },
-		}
+	return &Secrets{newSingles(&corev1.Secret{}, func(namespace, selector string) cache.ListerWatcher {
+		return listWatch(client, client.CoreV1().Secrets(namespace), selector)
 	}, func(s *corev1.Secret) secretValue {
 		pair, err := pairOf(s)
 		return secretValue{s, pair, err}
@@ -111,12 +104,8 @@ type authorityValue struct {
 
 // NewAuthorities returns an empty set. changed is called when a ConfigMap has changed.
 func NewAuthorities(client kubernetes.Interface, changed func()) *Authorities {
-	return &Authorities{newSingles(&corev1.ConfigMap{}, func(namespace string) source {
-		maps := client.CoreV1().ConfigMaps(namespace)
-		return source{
-			list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return maps.List(ctx, o) },
-			watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return maps.Watch(ctx, o) },
-		}
+	return &Authorities{newSingles(&corev1.ConfigMap{}, func(namespace, selector string) cache.ListerWatcher {
+		return listWatch(client, client.CoreV1().ConfigMaps(namespace), selector)
 	}, func(m *corev1.ConfigMap) authorityValue {
 		authority, err := authorityOf(m)
 		return authorityValue{authority, err}

@@ -8,21 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 )
-
-// source lists and watches the objects of a namespace.
-type source struct {
-	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
-	watch func(context.Context, metav1.ListOptions) (watch.Interface, error)
-}
 
 // singles watches single objects of a kind, each for itself: the account of the gateway may not
 // list others. It keeps only a value of each object.
 type singles[O runtime.Object, V any] struct {
 	kind    O
-	source  func(namespace string) source
+	source  func(namespace, selector string) cache.ListerWatcher
 	read    func(O) V
 	changed func()
 
@@ -37,7 +30,7 @@ type single[V any] struct {
 	value *V                 // nil until the object is read, and when there is none
 }
 
-func newSingles[O runtime.Object, V any](kind O, source func(string) source, read func(O) V, changed func()) *singles[O, V] {
+func newSingles[O runtime.Object, V any](kind O, source func(namespace, selector string) cache.ListerWatcher, read func(O) V, changed func()) *singles[O, V] {
 	return &singles[O, V]{kind: kind, source: source, read: read, changed: changed, watched: map[types.NamespacedName]*single[V]{}}
 }
 
@@ -82,19 +75,9 @@ func (s *singles[O, V]) start(name types.NamespacedName, w *single[V]) {
 	}
 	ctx, stop := context.WithCancel(s.ctx)
 	w.stop = stop
-	from, only := s.source(name.Namespace), fields.OneTermEqualSelector(metav1.ObjectNameField, name.Name).String()
+	only := fields.OneTermEqualSelector(metav1.ObjectNameField, name.Name).String()
 	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
-		ObjectType: s.kind,
-		ListerWatcher: &cache.ListWatch{
-			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				o.FieldSelector = only
-				return from.list(ctx, o)
-			},
-			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-				o.FieldSelector = only
-				return from.watch(ctx, o)
-			},
-		},
+		ObjectType: s.kind, ListerWatcher: s.source(name.Namespace, only),
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(obj any) { s.set(w, obj) },
 			UpdateFunc: func(_, obj any) { s.set(w, obj) },

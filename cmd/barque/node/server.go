@@ -105,7 +105,7 @@ type server struct {
 	membersOfAPI, membersWithNodes atomic.Pointer[members.Members]
 	packets                        atomic.Pointer[network.Network] // nil without a node
 	gateway                        gatewayParts
-	namesSecret                    atomic.Pointer[gateway.Objects] // objects of gateway, for the authorizer, which is older
+	gatewayObjects                 atomic.Pointer[gateway.Objects] // objects of gateway, for the authorizer, which is older
 	statuses                       *gateway.Statuses
 	strays                         enroll.Strays
 	drain                          drain.Drain
@@ -449,7 +449,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Audit:             s.audit,
 		Logins:            s.logins,
 		Authorizers:       s.authorizers,
-		GatewaySecret:     s.gatewaySecret,
+		GatewayNames:      s.gatewayNames,
 		Transformers:      s.transformers,
 		Plugins:           s.pluginChecks(),
 		SignsOfLife:       s.life,
