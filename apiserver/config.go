@@ -21,6 +21,7 @@ import (
 	"github.com/barque/barque/apiserver/audit"
 	"github.com/barque/barque/apiserver/authn"
 	"github.com/barque/barque/apiserver/authorizers"
+	"github.com/barque/barque/apiserver/gatewayauth"
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/apiserver/resource"
 	"github.com/barque/barque/apiserver/secureport"

@@ -322,6 +322,11 @@ func (o *port) start(socket net.Listener) {
 	o.server = &http.Server{
 		Handler: o, Protocols: &protocols, MaxHeaderBytes: maxHeader, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+		ConnState: func(c net.Conn, state http.ConnState) {
+			if f, ok := c.(interface{ upgrade() }); ok && state == http.StateHijacked {
+				f.upgrade()
+			}
+		},
 		// Faults of clients are theirs, and would fill the log.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
@@ -395,7 +400,7 @@ func (o *port) greet(conn net.Conn, queue *queue) {
 		streams = streams || h.serve == model.Passthrough || h.serve == model.Terminate
 	}
 	if !secure {
-		queue.put(conn)
+		queue.put(&framed{Conn: conn})
 		return
 	}
 	if streams {
@@ -414,7 +419,20 @@ func (o *port) greet(conn net.Conn, queue *queue) {
 			return
 		}
 	}
-	queue.put(tls.Server(conn, o.tls(model.HTTPS)))
+	o.secure(conn, queue)
+}
+
+// secure hands on a connection of HTTPS. The handshake says whether it has frames or messages.
+func (o *port) secure(conn net.Conn, queue *queue) {
+	client := tls.Server(conn, o.tls(model.HTTPS))
+	ctx, cancel := context.WithTimeout(context.Background(), helloTimeout)
+	defer cancel()
+	// The server sees an error, too, and answers a client that speaks without TLS.
+	if err := client.HandshakeContext(ctx); err == nil && client.ConnectionState().NegotiatedProtocol != "h2" {
+		queue.put(newFramedTLS(client))
+		return
+	}
+	queue.put(client)
 }
 
 // serveOf returns how a server name is served, by the most specific listener. A name without a

@@ -340,3 +340,46 @@ func FuzzAnnotations(f *testing.F) {
 		}
 	})
 }
+
+// FuzzRoutes: whatever a route says, the translation ends, and its places are those of listeners.
+func FuzzRoutes(f *testing.F) {
+	f.Add("a.example.com", "/x", "RegularExpression", "X-A", "1", "10s", int32(80))
+	f.Add("*.example.com", "(", "PathPrefix", "", "", "", int32(0))
+	f.Add("", "//../%2e", "Exact", "Host", ".*", "-1h", int32(-1))
+	f.Fuzz(func(t *testing.T, host, path, kind, header, text, timeout string, port int32) {
+		w := world{
+			gateways: map[types.NamespacedName]*gatewayv1.Gateway{key("a", "g"): gatewayOf(t, "  - {name: l, port: 80, protocol: HTTP, hostname: '*.example.com'}\n")},
+			services: map[types.NamespacedName]*corev1.Service{key("a", "s"): service(80)},
+		}
+		pathKind, exact, pattern := gatewayv1.PathMatchType(kind), gatewayv1.HeaderMatchExact, gatewayv1.HeaderMatchRegularExpression
+		r := &gatewayv1.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "r"}, Spec: gatewayv1.HTTPRouteSpec{
+			CommonRouteSpec: gatewayv1.CommonRouteSpec{ParentRefs: []gatewayv1.ParentReference{{Name: "g"}, {Name: "g", Port: &port}}},
+			Hostnames:       []gatewayv1.Hostname{gatewayv1.Hostname(host)},
+			Rules: []gatewayv1.HTTPRouteRule{{
+				Matches: []gatewayv1.HTTPRouteMatch{{
+					Path: &gatewayv1.HTTPPathMatch{Type: &pathKind, Value: &path},
+					Headers: []gatewayv1.HTTPHeaderMatch{
+						{Type: &exact, Name: gatewayv1.HTTPHeaderName(header), Value: text}, {Type: &pattern, Name: gatewayv1.HTTPHeaderName(text), Value: header},
+					},
+				}},
+				Timeouts:    &gatewayv1.HTTPRouteTimeouts{Request: ptr.To(gatewayv1.Duration(timeout))},
+				BackendRefs: []gatewayv1.HTTPBackendRef{{BackendRef: gatewayv1.BackendRef{BackendObjectReference: gatewayv1.BackendObjectReference{Name: "s", Port: &port}}}},
+			}},
+		}}
+		got := TranslateHTTPRoute(w, ports, r)
+		for _, p := range got.Model.Places {
+			for _, name := range p.Hosts {
+				if p.Port != 80 || !strings.HasSuffix(name, ".example.com") {
+					t.Errorf("the place %+v is of no listener", p)
+				}
+			}
+		}
+		for _, rule := range got.Model.Rules {
+			for _, m := range rule.Matches {
+				if m.Kind == model.Regex && m.Pattern == nil && len(got.Model.Places) > 0 {
+					t.Errorf("a pattern without an expression is served: %+v", m)
+				}
+			}
+		}
+	})
+}
