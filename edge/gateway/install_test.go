@@ -15,7 +15,8 @@ import (
 	"github.com/barque/barque/edge/gateway/translate"
 )
 
-// installed runs one round in a cluster with these definitions, and another one that changes nothing.
+// installed runs one round in a cluster with these definitions, and another one that changes
+// nothing.
 func installed(t *testing.T, definitions ...runtime.Object) Clients {
 	t.Helper()
 	client, extensions, gateways := fake.NewClientset(), apiextensionsfake.NewClientset(definitions...), gatewayfake.NewSimpleClientset()
@@ -61,7 +62,8 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// TestDefaultIngressClass: ours is the default while no other class is, unless somebody has said no.
+// TestDefaultIngressClass: ours is the default while no other class is, unless somebody has said
+// no.
 func TestDefaultIngressClass(t *testing.T) {
 	class := func(name, value string) runtime.Object {
 		c := &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.IngressClassSpec{Controller: "x/y"}}

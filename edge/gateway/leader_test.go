@@ -288,7 +288,8 @@ spec: {ingressClassName: barque, defaultBackend: {service: {name: s, port: {numb
 	}
 }
 
-// TestLead: the leader writes statuses by itself, with the Secrets that it reads, until its term ends.
+// TestLead: the leader writes statuses by itself, with the Secrets that it reads, until its term
+// ends.
 func TestLead(t *testing.T) {
 	certificate, key := pair(t, "example.com")
 	r := newRig(t, nodeWith("192.0.2.1", map[string]string{NodeLabel: "true"}, corev1.ConditionTrue),

@@ -284,8 +284,8 @@ func list[T any](i cache.SharedIndexInformer) (all []*T) {
 // view is a translate.Cluster over the informers.
 type view struct {
 	*Objects
-	// certificate and authority say why a Secret or a ConfigMap cannot be used; nil where nobody has
-	// looked at them.
+	// certificate and authority say why a Secret or a ConfigMap cannot be used; nil where nobody
+	// has looked at them.
 	certificate, authority func(types.NamespacedName) error
 }
 
@@ -358,8 +358,8 @@ func (o *Objects) ours(in *networkingv1.Ingress) bool {
 	return class != nil && class.Spec.Controller == translate.IngressController
 }
 
-// Names reports whether an object that the gateway serves names a Secret or a ConfigMap, and may use
-// it. It is what the account of the gateway may read of these two resources.
+// Names reports whether an object that the gateway serves names a Secret or a ConfigMap, and may
+// use it. The account of the gateway may read these of the two resources, and no others.
 func (o *Objects) Names(resource, namespace, name string) bool {
 	found := types.NamespacedName{Namespace: namespace, Name: name}
 	switch resource {

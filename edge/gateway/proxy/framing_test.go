@@ -80,8 +80,8 @@ var smuggled = []struct {
 	{"CONNECT", "CONNECT x:80 HTTP/1.1\r\nHost: x:80\r\n\r\n", 400},
 }
 
-// TestSmuggling: what is ambiguous is refused on plain and on secure connections, and nothing behind
-// it is believed.
+// TestSmuggling: an ambiguous message is refused on plain and on secure connections, and nothing
+// behind it is believed.
 func TestSmuggling(t *testing.T) {
 	b := newBench(t, Config{})
 	b.certs["c"] = certificateFor(t, "x")
@@ -189,8 +189,8 @@ func parsed(c net.Conn) (all []string) {
 	}
 }
 
-// FuzzFraming: the result does not depend on how the bytes arrive, and each request that is read has
-// one field at most that says where it ends.
+// FuzzFraming: the result does not depend on how the bytes arrive, and what is accepted is read as
+// it is without the check.
 func FuzzFraming(f *testing.F) {
 	for _, c := range smuggled {
 		f.Add([]byte(c.request+"GET / HTTP/1.1\r\nHost: x\r\n\r\n"), 7)

@@ -46,8 +46,8 @@ type Config struct {
 	TrustedHops, Balancers []netip.Prefix
 	// Certificate returns the certificate of a Secret; nil if there is none that can be used.
 	Certificate func(types.NamespacedName) *tls.Certificate
-	// Authority returns the CAs in a ConfigMap; nil if there are none. An answer stays as it is: other
-	// certificates are another answer.
+	// Authority returns the CAs in a ConfigMap; nil if there are none. An answer does not change:
+	// other certificates are another answer.
 	Authority func(types.NamespacedName) *Authority
 	// Users returns the users of a Secret with their hashed passwords.
 	Users func(secret types.NamespacedName, perKey bool) map[string]string
