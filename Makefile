@@ -137,7 +137,7 @@ $(MKSCHEMAS)/packed: Makefile go.mod $(SCHEMAS_DIR)/pack.go $(SCHEMAS_DIR)/schem
 # gateway does not serve are left out.
 
 CRDS_DIR := edge/gateway/crds/files
-CRDS     := gatewayclasses gateways httproutes grpcroutes tlsroutes referencegrants
+CRDS     := gatewayclasses gateways listenersets httproutes grpcroutes tlsroutes backendtlspolicies referencegrants
 
 .PHONY: gateway-crds
 gateway-crds: $(CRDS:%=$(CRDS_DIR)/%.yaml.gz) ## take the definitions of the Gateway API into edge/gateway/crds/files

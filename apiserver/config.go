@@ -22,6 +22,7 @@ import (
 	"github.com/barque/barque/apiserver/audit"
 	"github.com/barque/barque/apiserver/authn"
 	"github.com/barque/barque/apiserver/authorizers"
+	"github.com/barque/barque/apiserver/gatewayauth"
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/apiserver/resource"
 	"github.com/barque/barque/apiserver/secureport"
@@ -84,9 +85,8 @@ type Config struct {
 	TokenFile string
 	// Logins are the configured ways to log in; nil means that there are none. The owner runs them.
 	Logins authn.Logins
-	// GatewaySecret reports whether a listener of the gateway names a Secret and may use it; nil is
-	// never.
-	GatewaySecret func(namespace, name string) bool
+	// GatewayNames says which Secrets and ConfigMaps the gateway may read; nil is none.
+	GatewayNames gatewayauth.Names
 	// IngressProblems returns the annotations of an Ingress that have no effect, to warn its
 	// writers; nil is none.
 	IngressProblems func(*networkingv1.Ingress) []string

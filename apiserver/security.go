@@ -180,7 +180,7 @@ func (s *Server) newAuthorizer(sec *security) error {
 		return err
 	}
 	sec.reviews, sec.rules, err = s.cfg.Authorizers.Assemble(authorizers.Builtin{
-		Node: gatewayauth.New(nodes, s.cfg.GatewaySecret), RBAC: reasonWhenUnsynced{sec.rbac, s.unsynced}, Rules: sec.rbac,
+		Node: gatewayauth.New(nodes, s.cfg.GatewayNames), RBAC: reasonWhenUnsynced{sec.rbac, s.unsynced}, Rules: sec.rbac,
 	})
 	if err != nil {
 		return fmt.Errorf("authorizers: %w", err)

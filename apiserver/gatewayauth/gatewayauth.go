@@ -1,5 +1,6 @@
 // Package gatewayauth lets the gateway of the nodes read the Secrets that a listener names and may
-// use, one by one, and no others. What else the gateway reads is in its role.
+// use, and the ConfigMaps with CAs that a BackendTLSPolicy names, one by one, and no others. What
+// else the gateway reads is in its role.
 package gatewayauth
 
 import (
@@ -21,16 +22,19 @@ const TokenSeconds = 3600
 // User is the name by which the API knows it.
 var User = serviceaccount.MakeUsername(Account.Namespace, Account.Name)
 
-// Authorizer decides about the gateway's requests for Secrets, and leaves all others to the one in
-// it.
+// Names reports whether an object that the gateway serves names a Secret or a ConfigMap and may use
+// it. The resource is secrets or configmaps.
+type Names func(resource, namespace, name string) bool
+
+// Authorizer decides about the gateway's requests for Secrets and ConfigMaps, and leaves all others
+// to the one in it.
 type Authorizer struct {
 	authorizer.Authorizer
-	names func(namespace, name string) bool
+	names Names
 }
 
-// New returns an authorizer before another one. names reports whether a listener names a Secret and
-// may use it; nil is never.
-func New(next authorizer.Authorizer, names func(namespace, name string) bool) *Authorizer {
+// New returns an authorizer before another one. Without names, the gateway reads nothing.
+func New(next authorizer.Authorizer, names Names) *Authorizer {
 	return &Authorizer{next, names}
 }
 
@@ -51,12 +55,13 @@ func (a *Authorizer) allows(attrs authorizer.Attributes) bool {
 	if a.names == nil || attrs.GetUser().GetName() != User || !attrs.IsResourceRequest() {
 		return false
 	}
-	if attrs.GetAPIGroup() != "" || attrs.GetResource() != "secrets" || attrs.GetSubresource() != "" {
+	resource := attrs.GetResource()
+	if attrs.GetAPIGroup() != "" || resource != "secrets" && resource != "configmaps" || attrs.GetSubresource() != "" {
 		return false
 	}
 	switch attrs.GetVerb() {
 	case "get", "list", "watch":
-		return attrs.GetNamespace() != "" && attrs.GetName() != "" && a.names(attrs.GetNamespace(), attrs.GetName())
+		return attrs.GetNamespace() != "" && attrs.GetName() != "" && a.names(resource, attrs.GetNamespace(), attrs.GetName())
 	}
 	return false
 }

@@ -16,7 +16,9 @@ func (none) Authorize(context.Context, authorizer.Attributes) (authorizer.Decisi
 }
 
 func TestOnlyNamedSecrets(t *testing.T) {
-	a := New(none{}, func(namespace, name string) bool { return namespace == "a" && name == "cert" })
+	a := New(none{}, func(resource, namespace, name string) bool {
+		return namespace == "a" && (resource == "secrets" && name == "cert" || resource == "configmaps" && name == "ca")
+	})
 	ask := func(change func(*authorizer.AttributesRecord)) authorizer.Decision {
 		r := authorizer.AttributesRecord{
 			User: &user.DefaultInfo{Name: User}, Verb: "watch", Namespace: "a", Resource: "secrets", Name: "cert", APIVersion: "v1", ResourceRequest: true,
@@ -33,6 +35,9 @@ func TestOnlyNamedSecrets(t *testing.T) {
 			t.Errorf("%s of a named Secret is refused", verb)
 		}
 	}
+	if ask(func(r *authorizer.AttributesRecord) { r.Resource, r.Name = "configmaps", "ca" }) != authorizer.DecisionAllow {
+		t.Error("a ConfigMap that a policy names is refused")
+	}
 	for name, change := range map[string]func(*authorizer.AttributesRecord){
 		"all Secrets of a namespace": func(r *authorizer.AttributesRecord) { r.Name = "" },
 		"another Secret":             func(r *authorizer.AttributesRecord) { r.Name = "other" },
@@ -40,7 +45,10 @@ func TestOnlyNamedSecrets(t *testing.T) {
 		"all namespaces":             func(r *authorizer.AttributesRecord) { r.Namespace = "" },
 		"a write":                    func(r *authorizer.AttributesRecord) { r.Verb = "update" },
 		"another user":               func(r *authorizer.AttributesRecord) { r.User = &user.DefaultInfo{Name: "system:node:n"} },
-		"another resource":           func(r *authorizer.AttributesRecord) { r.Resource = "configmaps" },
+		"a ConfigMap of that name":   func(r *authorizer.AttributesRecord) { r.Resource = "configmaps" },
+		"another resource":           func(r *authorizer.AttributesRecord) { r.Resource = "pods" },
+		"all ConfigMaps":             func(r *authorizer.AttributesRecord) { r.Resource, r.Name = "configmaps", "" },
+		"the token of a Secret":      func(r *authorizer.AttributesRecord) { r.Subresource = "token" },
 		"a resource of that name":    func(r *authorizer.AttributesRecord) { r.APIGroup = "example.com" },
 		"a path":                     func(r *authorizer.AttributesRecord) { r.ResourceRequest = false },
 	} {

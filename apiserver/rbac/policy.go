@@ -177,11 +177,13 @@ func NodeRules() []rbacv1.PolicyRule {
 	}
 }
 
-// gatewayRules are what the gateway of each node reads. Its Secrets are apiserver/gatewayauth's.
+// gatewayRules are what the gateway of each node reads. Its Secrets and ConfigMaps are
+// apiserver/gatewayauth's.
 func gatewayRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		on("networking.k8s.io", readVerbs, "ingresses", "ingressclasses"),
-		on("gateway.networking.k8s.io", readVerbs, "gatewayclasses", "gateways", "httproutes", "grpcroutes", "tlsroutes", "referencegrants"),
+		on("gateway.networking.k8s.io", readVerbs, "gatewayclasses", "gateways", "listenersets", "httproutes", "grpcroutes", "tlsroutes",
+			"backendtlspolicies", "referencegrants"),
 	}
 }
 

@@ -220,7 +220,8 @@ func networkControllers() []controller {
 		// It writes what became of routes. The gateway itself, on the nodes, writes nothing.
 		{account: "barque-gateway-status", own: true, rules: []rbacv1.PolicyRule{
 			on("networking.k8s.io", verbs("update"), "ingresses/status"),
-			on("gateway.networking.k8s.io", verbs("update"), "gatewayclasses/status", "gateways/status", "httproutes/status", "grpcroutes/status", "tlsroutes/status"),
+			on("gateway.networking.k8s.io", verbs("update"), "gatewayclasses/status", "gateways/status", "listenersets/status", "httproutes/status", "grpcroutes/status",
+				"tlsroutes/status", "backendtlspolicies/status"),
 			events(),
 		}},
 		{account: "endpoint-controller", rules: []rbacv1.PolicyRule{

@@ -142,7 +142,7 @@ func (s *Statuses) certificateFault(c certificate, now time.Time) (text string, 
 func (s *Statuses) certificateEvents(listeners []model.Listener, now time.Time) (all []string) {
 	for _, c := range certificatesFor(listeners) {
 		if slices.ContainsFunc(c.secrets,
-			func(n types.NamespacedName) bool { return errors.Is(s.secrets.Problem(n), errNoSecret) }) {
+			func(n types.NamespacedName) bool { return errors.Is(s.secrets.Problem(n), errAbsent) }) {
 			continue
 		}
 		if text, _ := s.certificateFault(c, now); text != "" {

@@ -23,7 +23,7 @@ import (
 var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
 // pair makes a certificate that is valid on that day.
-func pair(t *testing.T, names ...string) *tls.Certificate {
+func pairFor(t *testing.T, names ...string) *tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -66,7 +66,7 @@ func TestMisfit(t *testing.T) {
 		"no name": {nil, "x.example.com", noon, "its certificate is for no name, and not for x.example.com"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := misfit(pair(t, c.names...), c.host, c.at); got != c.want {
+			if got := misfit(pairFor(t, c.names...), c.host, c.at); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
@@ -98,10 +98,10 @@ func TestFaults(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	secrets := &Secrets{watched: map[types.NamespacedName]*watched{
-		name("right"): {secret: &corev1.Secret{}, pair: pair(t, "a.example.com")},
-		name("wrong"): {secret: &corev1.Secret{}, pair: pair(t, "b.example.com")},
-	}}
+	secrets := NewSecrets(nil, func() {})
+	for of, host := range map[string]string{"right": "a.example.com", "wrong": "b.example.com"} {
+		secrets.watched[name(of)] = &single[secretValue]{value: &secretValue{secret: &corev1.Secret{}, pair: pairFor(t, host)}}
+	}
 	statuses := &Statuses{objects: s.Objects, secrets: secrets}
 	if got := statuses.Faults(noon); got != nil {
 		t.Errorf("a server that does not lead knows of %v", got)

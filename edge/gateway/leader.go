@@ -20,6 +20,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/ptr"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	gatewayclient "sigs.k8s.io/gateway-api/pkg/client/clientset/versioned/typed/apis/v1"
 
@@ -54,7 +55,7 @@ type StatusConfig struct {
 	Nodes    corelisters.NodeLister
 	// NodesChanged is the informer of the Nodes.
 	NodesChanged cache.SharedIndexInformer
-	// Secrets reads Secrets, as the account of the gateway.
+	// Secrets reads Secrets and ConfigMaps, as the account of the gateway.
 	Secrets kubernetes.Interface
 	Logger  *slog.Logger
 }
@@ -62,10 +63,11 @@ type StatusConfig struct {
 // Statuses writes the statuses of Ingresses and of objects of the Gateway API. One server does: the
 // leader. So writers with different views cannot write over each other for ever.
 type Statuses struct {
-	config  StatusConfig
-	objects *Objects
-	secrets *Secrets
-	wake    chan struct{}
+	config      StatusConfig
+	objects     *Objects
+	secrets     *Secrets
+	authorities *Authorities
+	wake        chan struct{}
 	// routed are the served objects of the last round; nil while this server does not lead.
 	routed atomic.Pointer[[]routed]
 }
@@ -73,10 +75,10 @@ type Statuses struct {
 // NewStatuses returns a writer that does not run yet. Every server has one and follows the objects.
 func NewStatuses(config StatusConfig) (*Statuses, error) {
 	s := &Statuses{config: config, objects: config.Objects, wake: make(chan struct{}, 1)}
-	s.secrets = NewSecrets(config.Secrets, s.poke)
+	s.secrets, s.authorities = NewSecrets(config.Secrets, s.poke), NewAuthorities(config.Secrets, s.poke)
 	o := s.objects
 	changed := each(func(types.NamespacedName, any) { s.poke() })
-	for _, i := range []cache.SharedIndexInformer{o.ingresses, o.ingressClasses, o.classes, o.gateways, o.grants, o.httpRoutes, o.grpcRoutes, o.tlsRoutes, o.services} {
+	for _, i := range append(o.own(), o.services) {
 		if _, err := i.AddEventHandler(changed); err != nil {
 			return nil, err
 		}
@@ -142,7 +144,7 @@ func (s *Statuses) addresses() ([]string, error) {
 func (s *Statuses) Lead(ctx context.Context, client kubernetes.Interface, gateways gatewayclient.GatewayV1Interface, recorder record.EventRecorder) error {
 	defer s.routed.Store(nil)
 	w := &statusWriter{Statuses: s, client: client, gateways: gateways, recorder: recorder, told: map[toldOf]string{}}
-	return lifecycle.All(ctx, s.secrets.Run, func(ctx context.Context) error {
+	return lifecycle.All(ctx, s.secrets.Run, s.authorities.Run, func(ctx context.Context) error {
 		if !s.objects.waitForSync(ctx) {
 			return nil
 		}
@@ -191,22 +193,8 @@ func (w *statusWriter) write(ctx context.Context) error {
 		return err
 	}
 	o, ports := w.objects, w.config.Settings.ports(w.objects)
-	cluster := view{Objects: o, certificate: w.secrets.Problem}
-	wanted := map[types.NamespacedName]bool{}
-	for _, g := range list[gatewayv1.Gateway](o.gateways) {
-		for _, secret := range translate.Secrets(cluster, g) {
-			wanted[secret] = true
-		}
-	}
-	for _, in := range list[networkingv1.Ingress](o.ingresses) {
-		if o.ours(in) {
-			certificates, _ := translate.IngressSecrets(in)
-			for _, secret := range certificates {
-				wanted[secret] = true
-			}
-		}
-	}
-	w.secrets.Want(wanted)
+	cluster := view{Objects: o, certificate: w.secrets.Problem, authority: w.authorities.Problem}
+	w.want(cluster)
 	var first error
 	keep := func(err error) {
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -216,47 +204,21 @@ func (w *statusWriter) write(ctx context.Context) error {
 	for _, c := range list[gatewayv1.GatewayClass](o.classes) {
 		keep(w.class(ctx, c))
 	}
-	attached := map[translate.Attached]int32{}
-	var served []routed
-	count := func(r translate.Route) translate.Route {
-		for _, a := range r.Attached {
-			attached[a]++
-		}
-		if len(r.Attached) > 0 {
-			served = append(served, routed{origin: r.Model.Origin, services: r.Services})
-		}
-		return r
-	}
-	for _, r := range list[gatewayv1.HTTPRoute](o.httpRoutes) {
-		if status, ok := routeStatus(r.Status.RouteStatus, count(translate.TranslateHTTPRoute(cluster, ports, r)).Parents); ok {
-			next := r.DeepCopy()
-			next.Status.RouteStatus = status
-			_, err := w.gateways.HTTPRoutes(r.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
-			keep(err)
-		}
-	}
-	for _, r := range list[gatewayv1.GRPCRoute](o.grpcRoutes) {
-		if status, ok := routeStatus(r.Status.RouteStatus, count(translate.TranslateGRPCRoute(cluster, ports, r)).Parents); ok {
-			next := r.DeepCopy()
-			next.Status.RouteStatus = status
-			_, err := w.gateways.GRPCRoutes(r.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
-			keep(err)
-		}
-	}
-	for _, r := range list[gatewayv1.TLSRoute](o.tlsRoutes) {
-		if status, ok := routeStatus(r.Status.RouteStatus, count(translate.TranslateTLSRoute(cluster, ports, r)).Parents); ok {
-			next := r.DeepCopy()
-			next.Status.RouteStatus = status
-			_, err := w.gateways.TLSRoutes(r.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
-			keep(err)
-		}
-	}
+	routes := w.routes(ctx, cluster, ports, keep)
+	served := routes.served
 	for _, g := range list[gatewayv1.Gateway](o.gateways) {
 		if translate.Ours(cluster.GatewayClass(string(g.Spec.GatewayClassName))) {
-			t := translate.TranslateGateway(cluster, ports, g, len(addresses) > 0)
+			sets := translate.TranslateListenerSets(cluster, ports, g)
+			t := translate.TranslateGateway(cluster, ports, g)
 			served = append(served, routed{origin: model.Origin{Kind: "Gateway", NamespacedName: nameOf(g)}, certificates: certificatesFor(open(t))})
-			keep(w.gateway(ctx, g, t, attached, addresses))
+			keep(w.gateway(ctx, g, t, sets, routes, addresses))
+			for i := range sets {
+				keep(w.listenerSet(ctx, &sets[i], routes, len(addresses) > 0))
+			}
 		}
+	}
+	for _, p := range list[gatewayv1.BackendTLSPolicy](o.policies) {
+		keep(w.policy(ctx, cluster, p, routes))
 	}
 	there := map[types.UID]bool{}
 	for _, in := range list[networkingv1.Ingress](o.ingresses) {
@@ -270,6 +232,88 @@ func (w *statusWriter) write(ctx context.Context) error {
 	w.routed.Store(&served)
 	maps.DeleteFunc(w.told, func(of toldOf, _ string) bool { return !there[of.uid] })
 	return first
+}
+
+// want watches the Secrets and ConfigMaps that the statuses speak of.
+func (w *statusWriter) want(cluster view) {
+	secrets, authorities := map[types.NamespacedName]bool{}, map[types.NamespacedName]bool{}
+	add := func(to map[types.NamespacedName]bool, names []types.NamespacedName) {
+		for _, n := range names {
+			to[n] = true
+		}
+	}
+	for _, g := range list[gatewayv1.Gateway](w.objects.gateways) {
+		add(secrets, translate.Secrets(cluster, g))
+	}
+	for _, s := range list[gatewayv1.ListenerSet](w.objects.listenerSets) {
+		add(secrets, translate.SetSecrets(cluster, s))
+	}
+	for _, in := range list[networkingv1.Ingress](w.objects.ingresses) {
+		if w.objects.ours(in) {
+			certificates, _ := translate.IngressSecrets(in)
+			add(secrets, certificates)
+		}
+	}
+	for _, p := range list[gatewayv1.BackendTLSPolicy](w.objects.policies) {
+		add(authorities, translate.Authorities(p))
+	}
+	w.secrets.Want(secrets)
+	w.authorities.Want(authorities)
+}
+
+// attachments are what other statuses have from the routes.
+type attachments struct {
+	attached map[translate.Attached]int32
+	// gateways are those through which a Service is reached.
+	gateways map[types.NamespacedName]map[types.NamespacedName]bool
+	served   []routed
+}
+
+// routes writes the statuses of all routes.
+func (w *statusWriter) routes(ctx context.Context, cluster view, ports translate.Ports, keep func(error)) attachments {
+	o, all := w.objects, attachments{attached: map[translate.Attached]int32{}, gateways: map[types.NamespacedName]map[types.NamespacedName]bool{}}
+	count := func(r translate.Route) []gatewayv1.RouteParentStatus {
+		for _, a := range r.Attached {
+			all.attached[a]++
+		}
+		for _, s := range r.Services {
+			if all.gateways[s] == nil {
+				all.gateways[s] = map[types.NamespacedName]bool{}
+			}
+			for _, g := range r.Gateways {
+				all.gateways[s][g] = true
+			}
+		}
+		if len(r.Attached) > 0 {
+			all.served = append(all.served, routed{origin: r.Model.Origin, services: r.Services})
+		}
+		return r.Parents
+	}
+	for _, r := range list[gatewayv1.HTTPRoute](o.httpRoutes) {
+		if status, ok := routeStatus(r.Status.RouteStatus, count(translate.TranslateHTTPRoute(cluster, ports, r))); ok {
+			next := r.DeepCopy()
+			next.Status.RouteStatus = status
+			_, err := w.gateways.HTTPRoutes(r.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+			keep(err)
+		}
+	}
+	for _, r := range list[gatewayv1.GRPCRoute](o.grpcRoutes) {
+		if status, ok := routeStatus(r.Status.RouteStatus, count(translate.TranslateGRPCRoute(cluster, ports, r))); ok {
+			next := r.DeepCopy()
+			next.Status.RouteStatus = status
+			_, err := w.gateways.GRPCRoutes(r.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+			keep(err)
+		}
+	}
+	for _, r := range list[gatewayv1.TLSRoute](o.tlsRoutes) {
+		if status, ok := routeStatus(r.Status.RouteStatus, count(translate.TranslateTLSRoute(cluster, ports, r))); ok {
+			next := r.DeepCopy()
+			next.Status.RouteStatus = status
+			_, err := w.gateways.TLSRoutes(r.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+			keep(err)
+		}
+	}
+	return all
 }
 
 // conditions puts conditions into present ones; false if nothing changes.
@@ -296,10 +340,10 @@ func (w *statusWriter) class(ctx context.Context, c *gatewayv1.GatewayClass) err
 }
 
 func (w *statusWriter) gateway(
-	ctx context.Context, g *gatewayv1.Gateway, t translate.Gateway, attached map[translate.Attached]int32, addresses []string,
+	ctx context.Context, g *gatewayv1.Gateway, t translate.Gateway, sets []translate.ListenerSet, routes attachments, addresses []string,
 ) error {
 	next := g.DeepCopy()
-	next.Status.Conditions, _ = conditions(g.Status.Conditions, t.Conditions)
+	next.Status.Conditions, _ = conditions(g.Status.Conditions, t.Conditions(sets, len(addresses) > 0))
 	next.Status.Addresses = nil
 	kind := gatewayv1.IPAddressType
 	for _, a := range addresses {
@@ -308,7 +352,10 @@ func (w *statusWriter) gateway(
 	next.Status.Listeners = nil
 	name := nameOf(g)
 	for _, l := range t.Listeners {
-		of := gatewayv1.ListenerStatus{Name: gatewayv1.SectionName(l.Name), SupportedKinds: l.Kinds, AttachedRoutes: attached[translate.Attached{Gateway: name, Listener: l.Name}]}
+		of := gatewayv1.ListenerStatus{
+			Name: gatewayv1.SectionName(l.Name), SupportedKinds: l.Kinds,
+			AttachedRoutes: routes.attached[translate.Attached{Kind: "Gateway", Holder: name, Listener: l.Name}],
+		}
 		var have []metav1.Condition
 		for _, old := range g.Status.Listeners {
 			if old.Name == of.Name {
@@ -318,11 +365,94 @@ func (w *statusWriter) gateway(
 		of.Conditions, _ = conditions(have, l.Conditions)
 		next.Status.Listeners = append(next.Status.Listeners, of)
 	}
+	var accepted int32
+	for i := range sets {
+		if sets[i].Accepted {
+			accepted++
+		}
+	}
+	// A definition of the cluster that is older than ListenerSets has no such field.
+	if next.Status.AttachedListenerSets = nil; g.Spec.AllowedListeners != nil {
+		next.Status.AttachedListenerSets = &accepted
+	}
 	if equality.Semantic.DeepEqual(g.Status, next.Status) {
 		return nil
 	}
 	_, err := w.gateways.Gateways(g.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
 	return err
+}
+
+func (w *statusWriter) listenerSet(ctx context.Context, t *translate.ListenerSet, routes attachments, addressed bool) error {
+	s := t.Set
+	next := s.DeepCopy()
+	next.Status.Conditions, _ = conditions(s.Status.Conditions, t.Conditions(addressed))
+	next.Status.Listeners = nil
+	name := types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
+	for _, l := range t.Listeners {
+		of := gatewayv1.ListenerEntryStatus{
+			Name: gatewayv1.SectionName(l.Name), SupportedKinds: l.Kinds,
+			AttachedRoutes: routes.attached[translate.Attached{Kind: "ListenerSet", Holder: name, Listener: l.Name}],
+		}
+		var have []metav1.Condition
+		for _, old := range s.Status.Listeners {
+			if old.Name == of.Name {
+				have = old.Conditions
+			}
+		}
+		of.Conditions, _ = conditions(have, l.Conditions)
+		next.Status.Listeners = append(next.Status.Listeners, of)
+	}
+	if equality.Semantic.DeepEqual(s.Status, next.Status) {
+		return nil
+	}
+	_, err := w.gateways.ListenerSets(s.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	return err
+}
+
+// maxAncestors is how many Gateways the Gateway API lets the status of a policy have.
+const maxAncestors = 16
+
+// policy writes the status of a policy: it has the Gateways through which its Services are reached.
+func (w *statusWriter) policy(ctx context.Context, cluster view, p *gatewayv1.BackendTLSPolicy, routes attachments) error {
+	gateways := map[types.NamespacedName]bool{}
+	for _, s := range translate.Targets(p) {
+		maps.Copy(gateways, routes.gateways[s])
+	}
+	next := p.DeepCopy()
+	next.Status.Ancestors = []gatewayv1.PolicyAncestorStatus{}
+	for _, a := range p.Status.Ancestors {
+		if a.ControllerName != translate.GatewayController {
+			next.Status.Ancestors = append(next.Status.Ancestors, a)
+		}
+	}
+	t := translate.TranslatePolicy(cluster, p)
+	for _, g := range slices.SortedFunc(maps.Keys(gateways), compareNames) {
+		if len(next.Status.Ancestors) == maxAncestors {
+			break
+		}
+		ref := gatewayv1.ParentReference{
+			Group: ptr.To(gatewayv1.Group(gatewayv1.GroupName)), Kind: ptr.To(gatewayv1.Kind("Gateway")),
+			Namespace: ptr.To(gatewayv1.Namespace(g.Namespace)), Name: gatewayv1.ObjectName(g.Name),
+		}
+		var before []metav1.Condition
+		for _, old := range p.Status.Ancestors {
+			if old.ControllerName == translate.GatewayController && equality.Semantic.DeepEqual(old.AncestorRef, ref) {
+				before = old.Conditions
+			}
+		}
+		of := gatewayv1.PolicyAncestorStatus{AncestorRef: ref, ControllerName: translate.GatewayController}
+		of.Conditions, _ = conditions(before, t.Conditions)
+		next.Status.Ancestors = append(next.Status.Ancestors, of)
+	}
+	if len(p.Status.Ancestors)+len(next.Status.Ancestors) == 0 || equality.Semantic.DeepEqual(p.Status, next.Status) {
+		return nil
+	}
+	_, err := w.gateways.BackendTLSPolicies(p.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	return err
+}
+
+func compareNames(a, b types.NamespacedName) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 // routeStatus puts the conditions of our parents beside those of other controllers; false if

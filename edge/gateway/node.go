@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -38,22 +39,25 @@ type Settings struct {
 func (s *Settings) ports(o *Objects) translate.Ports {
 	p := translate.Ports{HTTP: s.HTTPPort, HTTPS: s.HTTPSPort, Allowed: s.Ports}
 	var ours []*gatewayv1.Gateway
+	cluster := view{Objects: o}
 	for _, g := range list[gatewayv1.Gateway](o.gateways) {
-		if translate.Ours(view{Objects: o}.GatewayClass(string(g.Spec.GatewayClassName))) {
+		if translate.Ours(cluster.GatewayClass(string(g.Spec.GatewayClassName))) {
 			ours = append(ours, g)
 		}
 	}
-	p.Modes, p.Taken = translate.Modes(p, ours), o.taken(s.mine())
+	p.Modes, p.Taken = translate.Modes(cluster, p, ours), o.taken(s.mine())
 	return p
 }
 
 // NodeConfig of a Node.
 type NodeConfig struct {
 	Objects  *Objects
-	Client   kubernetes.Interface // of the account, for Secrets
+	Client   kubernetes.Interface // of the account, for Secrets and ConfigMaps
 	Settings Settings
 	// AccessLog gets a line for each request; nil is none.
 	AccessLog io.Writer
+	// Listen opens a port; nil is that of all addresses of the machine.
+	Listen func(port uint16) (net.Listener, error)
 	// Refused is called when a port of this node cannot be opened.
 	Refused func(port uint16, err error)
 	Logger  *slog.Logger
@@ -61,20 +65,21 @@ type NodeConfig struct {
 
 // Node serves routes on one node.
 type Node struct {
-	config    NodeConfig
-	objects   *Objects
-	secrets   *Secrets
-	endpoints *proxy.Endpoints
-	proxy     *proxy.Proxy
+	config      NodeConfig
+	objects     *Objects
+	secrets     *Secrets
+	authorities *Authorities
+	endpoints   *proxy.Endpoints
+	proxy       *proxy.Proxy
 
 	mu    sync.Mutex
 	dirty map[model.Origin]bool
 	all   bool                          // everything is to be translated
-	moved map[types.NamespacedName]bool // Services with other endpoints
+	moved map[types.NamespacedName]bool // Services with other endpoints or policies
 	wake  chan struct{}
 
 	// Only the loop touches these.
-	listeners map[model.Origin][]model.Listener              // of Ingresses and Gateways
+	listeners map[model.Origin][]model.Listener              // of Ingresses, Gateways and ListenerSets
 	wanted    map[model.Origin][]types.NamespacedName        // Secrets
 	services  map[model.Origin][]types.NamespacedName        // of routes
 	users     map[types.NamespacedName]map[model.Origin]bool // of Services
@@ -89,10 +94,11 @@ func NewNode(config NodeConfig) (*Node, error) {
 		users: map[types.NamespacedName]map[model.Origin]bool{},
 	}
 	n.endpoints = proxy.NewEndpoints(n.endpointsOf)
-	n.secrets = NewSecrets(config.Client, func() {})
+	n.secrets, n.authorities = NewSecrets(config.Client, func() {}), NewAuthorities(config.Client, func() {})
 	n.proxy = proxy.New(proxy.Config{
 		TrustedHops: config.Settings.TrustedHops, Balancers: config.Settings.Balancers,
-		Certificate: n.secrets.Certificate, Users: n.secrets.Users, Refused: config.Refused, AccessLog: config.AccessLog, Logger: config.Logger,
+		Certificate: n.secrets.Certificate, Users: n.secrets.Users, Authority: n.authorities.Authority,
+		Listen: config.Listen, Refused: config.Refused, AccessLog: config.AccessLog, Logger: config.Logger,
 	}, n.endpoints)
 	return n, n.follow()
 }
@@ -110,6 +116,18 @@ func (n *Node) follow() error {
 	}
 	everything := each(func(types.NamespacedName, any) { n.note(func() { n.all = true }) })
 	service := each(func(name types.NamespacedName, _ any) { n.note(func() { n.moved[name] = true }) })
+	policy := func(obj any) {
+		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = gone.Obj
+		}
+		if p, ok := obj.(*gatewayv1.BackendTLSPolicy); ok {
+			n.note(func() {
+				for _, service := range translate.Targets(p) {
+					n.moved[service] = true
+				}
+			})
+		}
+	}
 	slice := each(func(name types.NamespacedName, obj any) {
 		if s, ok := obj.(*discoveryv1.EndpointSlice); ok {
 			n.note(func() {
@@ -122,9 +140,16 @@ func (n *Node) follow() error {
 		handler  cache.ResourceEventHandler
 	}{
 		{o.ingresses, one("Ingress")}, {o.httpRoutes, one("HTTPRoute")}, {o.grpcRoutes, one("GRPCRoute")}, {o.tlsRoutes, one("TLSRoute")},
-		{o.ingressClasses, everything}, {o.classes, everything}, {o.gateways, everything}, {o.grants, everything},
+		{o.ingressClasses, everything}, {o.classes, everything}, {o.gateways, everything},
+		{o.listenerSets, everything}, {o.grants, everything},
 		{o.namespaces, relabelled(func() { n.note(func() { n.all = true }) })},
 		{o.services, service}, {o.services, holding(func() { n.note(func() { n.all = true }) })}, {o.slices, slice},
+		{o.policies, cache.ResourceEventHandlerFuncs{AddFunc: policy, DeleteFunc: policy, UpdateFunc: func(before, now any) {
+			if !onlyStatus(before, now) {
+				policy(before)
+				policy(now)
+			}
+		}}},
 	} {
 		if _, err := f.informer.AddEventHandler(f.handler); err != nil {
 			return err
@@ -190,7 +215,7 @@ func (n *Node) note(change func()) {
 
 // Run serves until ctx ends, and drains.
 func (n *Node) Run(ctx context.Context) error {
-	return lifecycle.All(ctx, n.secrets.Run, n.proxy.Run, n.loop)
+	return lifecycle.All(ctx, n.secrets.Run, n.authorities.Run, n.proxy.Run, n.loop)
 }
 
 func (n *Node) loop(ctx context.Context) error {
@@ -226,8 +251,8 @@ func (n *Node) reconcile() {
 	ports, cluster := n.config.Settings.ports(n.objects), view{Objects: n.objects}
 	changes := map[model.Origin]*model.Route{}
 	for origin := range dirty {
-		if origin.Kind == "Gateway" {
-			n.gateway(cluster, ports, origin)
+		if origin.Kind == "Gateway" || origin.Kind == "ListenerSet" {
+			n.listen(cluster, ports, origin)
 			continue
 		}
 		route, services := n.translate(cluster, ports, origin)
@@ -237,6 +262,9 @@ func (n *Node) reconcile() {
 	n.proxy.SetRoutes(changes)
 	for service := range moved {
 		n.endpoints.Update(service)
+	}
+	if len(dirty)+len(moved) > 0 {
+		n.authorities.Want(n.authoritiesWanted())
 	}
 	if len(dirty) > 0 {
 		n.secrets.Want(n.secretsWanted())
@@ -258,7 +286,8 @@ func (n *Node) everything() []model.Origin {
 		all[origin] = true
 	}
 	for kind, informer := range map[string]cache.SharedIndexInformer{
-		"Ingress": n.objects.ingresses, "Gateway": n.objects.gateways, "HTTPRoute": n.objects.httpRoutes, "GRPCRoute": n.objects.grpcRoutes, "TLSRoute": n.objects.tlsRoutes,
+		"Ingress": n.objects.ingresses, "Gateway": n.objects.gateways, "ListenerSet": n.objects.listenerSets,
+		"HTTPRoute": n.objects.httpRoutes, "GRPCRoute": n.objects.grpcRoutes, "TLSRoute": n.objects.tlsRoutes,
 	} {
 		for _, key := range informer.GetStore().ListKeys() {
 			if name, err := cache.ParseObjectName(key); err == nil {
@@ -269,19 +298,35 @@ func (n *Node) everything() []model.Origin {
 	return slices.Collect(maps.Keys(all))
 }
 
-func (n *Node) gateway(cluster view, ports translate.Ports, origin model.Origin) {
+// listen takes over the listeners of a Gateway or a ListenerSet.
+func (n *Node) listen(cluster view, ports translate.Ports, origin model.Origin) {
 	delete(n.listeners, origin)
 	delete(n.wanted, origin)
-	g := cluster.Gateway(origin.NamespacedName)
-	if g == nil || !translate.Ours(cluster.GatewayClass(string(g.Spec.GatewayClassName))) {
-		return
+	var listeners []translate.Listener
+	if origin.Kind == "ListenerSet" {
+		s := cluster.ListenerSet(origin.NamespacedName)
+		if s == nil {
+			return
+		}
+		g := translate.GatewayOf(cluster, s)
+		if g == nil {
+			return
+		}
+		listeners = translate.TranslateListenerSet(cluster, ports, g, s).Listeners
+		n.wanted[origin] = translate.SetSecrets(cluster, s)
+	} else {
+		g := cluster.Gateway(origin.NamespacedName)
+		if g == nil || !translate.Ours(cluster.GatewayClass(string(g.Spec.GatewayClassName))) {
+			return
+		}
+		listeners = translate.TranslateGateway(cluster, ports, g).Listeners
+		n.wanted[origin] = translate.Secrets(cluster, g)
 	}
-	for _, l := range translate.TranslateGateway(cluster, ports, g, true).Listeners {
+	for _, l := range listeners {
 		if l.Serves {
 			n.listeners[origin] = append(n.listeners[origin], l.Model)
 		}
 	}
-	n.wanted[origin] = translate.Secrets(cluster, g)
 }
 
 // translate returns the route of an object, or nil if there is none.
@@ -339,17 +384,20 @@ func (n *Node) uses(origin model.Origin, services []types.NamespacedName) {
 
 // endpointsOf is a proxy.Lookup.
 func (n *Node) endpointsOf(name types.NamespacedName) (*corev1.Service, []*discoveryv1.EndpointSlice) {
-	found, err := n.objects.slices.GetIndexer().ByIndex(serviceIndex, name.String())
-	if err != nil {
-		return nil, nil // the index is there: NewObjects has added it
-	}
-	var all []*discoveryv1.EndpointSlice
-	for _, obj := range found {
-		if s, ok := obj.(*discoveryv1.EndpointSlice); ok {
-			all = append(all, s)
+	return view{Objects: n.objects}.Service(name), indexed[discoveryv1.EndpointSlice](n.objects.slices, serviceIndex, name.String())
+}
+
+// authoritiesWanted are the ConfigMaps of the policies whose Services have a route.
+func (n *Node) authoritiesWanted() map[types.NamespacedName]bool {
+	names := map[types.NamespacedName]bool{}
+	for _, p := range list[gatewayv1.BackendTLSPolicy](n.objects.policies) {
+		if slices.ContainsFunc(translate.Targets(p), func(s types.NamespacedName) bool { return len(n.users[s]) > 0 }) {
+			for _, m := range translate.Authorities(p) {
+				names[m] = true
+			}
 		}
 	}
-	return view{Objects: n.objects}.Service(name), all
+	return names
 }
 
 func (n *Node) secretsWanted() map[types.NamespacedName]bool {

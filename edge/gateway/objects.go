@@ -8,8 +8,8 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,10 +18,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	networkinginformers "k8s.io/client-go/informers/networking/v1"
@@ -39,11 +38,12 @@ const Account = "barque-gateway"
 
 // Objects are informers of all that routes are made of.
 type Objects struct {
-	ingresses, ingressClasses         cache.SharedIndexInformer
-	classes, gateways, grants         cache.SharedIndexInformer
-	httpRoutes, grpcRoutes, tlsRoutes cache.SharedIndexInformer
-	services, slices, namespaces      cache.SharedIndexInformer
-	logger                            *slog.Logger
+	ingresses, ingressClasses               cache.SharedIndexInformer
+	classes, gateways, listenerSets, grants cache.SharedIndexInformer
+	httpRoutes, grpcRoutes, tlsRoutes       cache.SharedIndexInformer
+	policies                                cache.SharedIndexInformer
+	services, slices, namespaces            cache.SharedIndexInformer
+	logger                                  *slog.Logger
 }
 
 // Shared are informers that others have, too. Their owner starts them.
@@ -56,6 +56,9 @@ type Shared struct {
 const (
 	secretIndex  = "barque.secret"
 	serviceIndex = "barque.service"
+	parentIndex  = "barque.parent"
+	targetIndex  = "barque.target"
+	mapIndex     = "barque.configmap"
 )
 
 // NewObjects returns informers that read as the user of config, beside shared ones.
@@ -68,15 +71,15 @@ func NewObjects(config *rest.Config, shared Shared, logger *slog.Logger) (*Objec
 	if err != nil {
 		return nil, err
 	}
+	return newObjects(client, gateways, shared, logger)
+}
+
+func newObjects(client kubernetes.Interface, gateways gatewayclient.GatewayV1Interface, shared Shared, logger *slog.Logger) (*Objects, error) {
 	o := &Objects{
 		ingresses: networkinginformers.NewIngressInformer(client, metav1.NamespaceAll, 0, cache.Indexers{
 			secretIndex: func(obj any) ([]string, error) {
-				var names []string
 				certificates, users := translate.IngressSecrets(obj.(*networkingv1.Ingress))
-				for _, s := range append(certificates, users...) {
-					names = append(names, s.String())
-				}
-				return names, nil
+				return texts(append(certificates, users...)), nil
 			},
 		}),
 		ingressClasses: networkinginformers.NewIngressClassInformer(client, 0, cache.Indexers{}),
@@ -102,15 +105,39 @@ func NewObjects(config *rest.Config, shared Shared, logger *slog.Logger) (*Objec
 	for resource, i := range map[string]cache.SharedIndexInformer{"ingresses": o.ingresses, "ingressclasses": o.ingressClasses} {
 		o.patient(i, resource)
 	}
-	byNamespace := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
-	rest := gateways.RESTClient()
-	o.classes = o.informer(rest, "gatewayclasses", &gatewayv1.GatewayClass{}, cache.Indexers{})
-	o.gateways = o.informer(rest, "gateways", &gatewayv1.Gateway{}, byNamespace)
-	o.grants = o.informer(rest, "referencegrants", &gatewayv1.ReferenceGrant{}, byNamespace)
-	o.httpRoutes = o.informer(rest, "httproutes", &gatewayv1.HTTPRoute{}, byNamespace)
-	o.grpcRoutes = o.informer(rest, "grpcroutes", &gatewayv1.GRPCRoute{}, byNamespace)
-	o.tlsRoutes = o.informer(rest, "tlsroutes", &gatewayv1.TLSRoute{}, byNamespace)
+	all := metav1.NamespaceAll
+	o.classes = informer(o, gateways, gateways.GatewayClasses(), "gatewayclasses", &gatewayv1.GatewayClass{}, cache.Indexers{})
+	o.gateways = informer(o, gateways, gateways.Gateways(all), "gateways", &gatewayv1.Gateway{}, cache.Indexers{})
+	o.listenerSets = informer(o, gateways, gateways.ListenerSets(all), "listenersets", &gatewayv1.ListenerSet{}, cache.Indexers{
+		parentIndex: func(obj any) ([]string, error) {
+			if parent, ok := translate.Parent(obj.(*gatewayv1.ListenerSet)); ok {
+				return []string{parent.String()}, nil
+			}
+			return nil, nil
+		},
+	})
+	o.grants = informer(o, gateways, gateways.ReferenceGrants(all), "referencegrants", &gatewayv1.ReferenceGrant{}, cache.Indexers{
+		cache.NamespaceIndex: cache.MetaNamespaceIndexFunc,
+	})
+	o.httpRoutes = informer(o, gateways, gateways.HTTPRoutes(all), "httproutes", &gatewayv1.HTTPRoute{}, cache.Indexers{})
+	o.grpcRoutes = informer(o, gateways, gateways.GRPCRoutes(all), "grpcroutes", &gatewayv1.GRPCRoute{}, cache.Indexers{})
+	o.tlsRoutes = informer(o, gateways, gateways.TLSRoutes(all), "tlsroutes", &gatewayv1.TLSRoute{}, cache.Indexers{})
+	o.policies = informer(o, gateways, gateways.BackendTLSPolicies(all), "backendtlspolicies", &gatewayv1.BackendTLSPolicy{}, cache.Indexers{
+		targetIndex: func(obj any) ([]string, error) {
+			return texts(translate.Targets(obj.(*gatewayv1.BackendTLSPolicy))), nil
+		},
+		mapIndex: func(obj any) ([]string, error) {
+			return texts(translate.Authorities(obj.(*gatewayv1.BackendTLSPolicy))), nil
+		},
+	})
 	return o, nil
+}
+
+func texts(names []types.NamespacedName) (all []string) {
+	for _, n := range names {
+		all = append(all, n.String())
+	}
+	return all
 }
 
 // JSON is a configuration for custom resources, which have no other encoding.
@@ -120,10 +147,30 @@ func JSON(config *rest.Config) *rest.Config {
 	return of
 }
 
+// lists is a client of one resource.
+type lists[L runtime.Object] interface {
+	List(context.Context, metav1.ListOptions) (L, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
+
+// listWatch reads by resource, which comes from client. The fields are a selector, or "".
+func listWatch[L runtime.Object](client any, resource lists[L], fields string) cache.ListerWatcher {
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = fields
+			return resource.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = fields
+			return resource.Watch(ctx, o)
+		},
+	}, client)
+}
+
 // informer watches a custom resource.
-func (o *Objects) informer(client cache.Getter, resource string, of runtime.Object, indexers cache.Indexers) cache.SharedIndexInformer {
-	i := cache.NewSharedIndexInformer(cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything()), of, 0, indexers)
-	o.patient(i, resource)
+func informer[L runtime.Object](o *Objects, client any, resource lists[L], name string, of runtime.Object, indexers cache.Indexers) cache.SharedIndexInformer {
+	i := cache.NewSharedIndexInformer(listWatch(client, resource, ""), of, 0, indexers)
+	o.patient(i, name)
 	return i
 }
 
@@ -141,7 +188,12 @@ func (o *Objects) patient(i cache.SharedIndexInformer, resource string) {
 }
 
 func (o *Objects) own() []cache.SharedIndexInformer {
-	return []cache.SharedIndexInformer{o.ingresses, o.ingressClasses, o.classes, o.gateways, o.grants, o.httpRoutes, o.grpcRoutes, o.tlsRoutes}
+	return append([]cache.SharedIndexInformer{o.ingresses, o.ingressClasses}, o.api()...)
+}
+
+// api are the informers of the Gateway API, whose definitions may be missing.
+func (o *Objects) api() []cache.SharedIndexInformer {
+	return []cache.SharedIndexInformer{o.classes, o.gateways, o.listenerSets, o.grants, o.httpRoutes, o.grpcRoutes, o.tlsRoutes, o.policies}
 }
 
 // bootstrapped waits until the cluster has its default objects, the roles among them. Their last
@@ -193,7 +245,11 @@ func (o *Objects) waitForSync(ctx context.Context) bool {
 	}
 	patience, cancel := context.WithTimeout(ctx, definitionPatience)
 	defer cancel()
-	cache.WaitForCacheSync(patience.Done(), o.classes.HasSynced, o.gateways.HasSynced, o.grants.HasSynced, o.httpRoutes.HasSynced, o.grpcRoutes.HasSynced, o.tlsRoutes.HasSynced)
+	var synced []cache.InformerSynced
+	for _, i := range o.api() {
+		synced = append(synced, i.HasSynced)
+	}
+	cache.WaitForCacheSync(patience.Done(), synced...)
 	return ctx.Err() == nil
 }
 
@@ -205,6 +261,20 @@ func get[T any](i cache.SharedIndexInformer, key string) *T {
 	}
 	t, _ := obj.(*T)
 	return t
+}
+
+// indexed are the objects of an index.
+func indexed[T any](i cache.SharedIndexInformer, index, key string) (all []*T) {
+	found, err := i.GetIndexer().ByIndex(index, key)
+	if err != nil {
+		return nil // the index is there: NewObjects has added it
+	}
+	for _, obj := range found {
+		if t, ok := obj.(*T); ok {
+			all = append(all, t)
+		}
+	}
+	return all
 }
 
 func list[T any](i cache.SharedIndexInformer) (all []*T) {
@@ -219,7 +289,9 @@ func list[T any](i cache.SharedIndexInformer) (all []*T) {
 // view is a translate.Cluster over the informers.
 type view struct {
 	*Objects
-	certificate func(types.NamespacedName) error
+	// certificate and authority say why a Secret or a ConfigMap cannot be used; nil where nobody
+	// has looked at them.
+	certificate, authority func(types.NamespacedName) error
 }
 
 // GatewayClass implements translate.Cluster.
@@ -230,6 +302,21 @@ func (v view) GatewayClass(name string) *gatewayv1.GatewayClass {
 // Gateway implements translate.Cluster.
 func (v view) Gateway(name types.NamespacedName) *gatewayv1.Gateway {
 	return get[gatewayv1.Gateway](v.gateways, name.String())
+}
+
+// ListenerSet implements translate.Cluster.
+func (v view) ListenerSet(name types.NamespacedName) *gatewayv1.ListenerSet {
+	return get[gatewayv1.ListenerSet](v.listenerSets, name.String())
+}
+
+// ListenerSets implements translate.Cluster.
+func (v view) ListenerSets(gateway types.NamespacedName) []*gatewayv1.ListenerSet {
+	return indexed[gatewayv1.ListenerSet](v.listenerSets, parentIndex, gateway.String())
+}
+
+// Policies implements translate.Cluster.
+func (v view) Policies(service types.NamespacedName) []*gatewayv1.BackendTLSPolicy {
+	return indexed[gatewayv1.BackendTLSPolicy](v.policies, targetIndex, service.String())
 }
 
 // Namespace implements translate.Cluster.
@@ -243,16 +330,8 @@ func (v view) Service(name types.NamespacedName) *corev1.Service {
 }
 
 // Grants implements translate.Cluster.
-func (v view) Grants(namespace string) (all []*gatewayv1.ReferenceGrant) {
-	err := cache.ListAllByNamespace(v.grants.GetIndexer(), namespace, labels.Everything(), func(obj any) {
-		if g, ok := obj.(*gatewayv1.ReferenceGrant); ok {
-			all = append(all, g)
-		}
-	})
-	if err != nil {
-		return nil
-	}
-	return all
+func (v view) Grants(namespace string) []*gatewayv1.ReferenceGrant {
+	return indexed[gatewayv1.ReferenceGrant](v.grants, cache.NamespaceIndex, namespace)
 }
 
 // Certificate implements translate.Cluster.
@@ -261,6 +340,14 @@ func (v view) Certificate(name types.NamespacedName) error {
 		return nil
 	}
 	return v.certificate(name)
+}
+
+// Authority implements translate.Cluster.
+func (v view) Authority(name types.NamespacedName) error {
+	if v.authority == nil {
+		return nil
+	}
+	return v.authority(name)
 }
 
 // ours reports whether an Ingress is of a class of this controller.
@@ -285,27 +372,34 @@ func (o *Objects) AnnotationProblems(in *networkingv1.Ingress) []string {
 	return translate.AnnotationProblems(in)
 }
 
-// NamesSecret reports whether an Ingress or a listener names a Secret and may use it. It is what
-// the account of the gateway may read.
-func (o *Objects) NamesSecret(namespace, name string) bool {
-	secret := types.NamespacedName{Namespace: namespace, Name: name}
-	found, err := o.ingresses.GetIndexer().ByIndex(secretIndex, secret.String())
-	if err != nil {
-		return false
-	}
-	for _, obj := range found {
-		if in, ok := obj.(*networkingv1.Ingress); ok && o.ours(in) {
-			return true
-		}
-	}
-	for _, g := range list[gatewayv1.Gateway](o.gateways) {
-		for _, s := range translate.Secrets(view{Objects: o}, g) {
-			if s == secret {
-				return true
-			}
-		}
+// Names reports whether an object that the gateway serves names a Secret or a ConfigMap, and may
+// use it. The account of the gateway may read these of the two resources, and no others.
+func (o *Objects) Names(resource, namespace, name string) bool {
+	found := types.NamespacedName{Namespace: namespace, Name: name}
+	switch resource {
+	case "secrets":
+		return o.namesSecret(found)
+	case "configmaps":
+		// Policies name those of their own namespace.
+		return len(indexed[gatewayv1.BackendTLSPolicy](o.policies, mapIndex, found.String())) > 0
 	}
 	return false
 }
 
-var errNoSecret = errors.New("it does not exist, or cannot be read yet")
+func (o *Objects) namesSecret(secret types.NamespacedName) bool {
+	cluster := view{Objects: o}
+	if slices.ContainsFunc(indexed[networkingv1.Ingress](o.ingresses, secretIndex, secret.String()), o.ours) {
+		return true
+	}
+	for _, g := range list[gatewayv1.Gateway](o.gateways) {
+		if slices.Contains(translate.Secrets(cluster, g), secret) {
+			return true
+		}
+	}
+	for _, s := range list[gatewayv1.ListenerSet](o.listenerSets) {
+		if slices.Contains(translate.SetSecrets(cluster, s), secret) {
+			return true
+		}
+	}
+	return false
+}

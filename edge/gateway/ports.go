@@ -142,9 +142,16 @@ func (p *Ports) users() map[uint16]string {
 		if !translate.Ours(cluster.GatewayClass(string(g.Spec.GatewayClassName))) {
 			continue
 		}
-		for _, l := range translate.TranslateGateway(cluster, ports, g, true).Listeners {
+		for _, l := range translate.TranslateGateway(cluster, ports, g).Listeners {
 			if l.Serves {
 				use(l.Model.Port, g, "Gateway")
+			}
+		}
+		for _, set := range translate.TranslateListenerSets(cluster, ports, g) {
+			for _, l := range set.Listeners {
+				if l.Serves {
+					use(l.Model.Port, set.Set, "ListenerSet")
+				}
 			}
 		}
 	}

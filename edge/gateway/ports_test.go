@@ -50,6 +50,10 @@ func newSources(t *testing.T) *sources {
 	s.httpRoutes, _ = informer(&gatewayv1.HTTPRoute{}, byNamespace)
 	s.grpcRoutes, _ = informer(&gatewayv1.GRPCRoute{}, byNamespace)
 	s.tlsRoutes, _ = informer(&gatewayv1.TLSRoute{}, byNamespace)
+	// These have no objects.
+	empty := func(any) ([]string, error) { return nil, nil }
+	s.listenerSets, _ = informer(&gatewayv1.ListenerSet{}, cache.Indexers{parentIndex: empty})
+	s.policies, _ = informer(&gatewayv1.BackendTLSPolicy{}, cache.Indexers{targetIndex: empty, mapIndex: empty})
 	s.slices, _ = informer(&discoveryv1.EndpointSlice{}, none)
 	s.namespaces, _ = informer(&corev1.Namespace{}, none)
 	var classes *cachetest.FakeControllerSource

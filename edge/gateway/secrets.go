@@ -1,119 +1,41 @@
 package gateway
 
 import (
-	"context"
 	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/barque/barque/edge/gateway/proxy"
 )
 
-// Secrets watches single Secrets, each for itself: the account of the gateway may not list others.
+// Secrets watches the Secrets with certificates and passwords.
 type Secrets struct {
-	client  kubernetes.Interface
-	changed func()
-
-	mu      sync.Mutex
-	ctx     context.Context // of Run; nil before
-	watched map[types.NamespacedName]*watched
-	running sync.WaitGroup
+	*singles[*corev1.Secret, secretValue]
 }
 
-type watched struct {
-	stop   context.CancelFunc // nil until it runs
-	secret *corev1.Secret     // nil until it is read
+// secretValue is a Secret with the certificate in it.
+type secretValue struct {
+	secret *corev1.Secret
 	pair   *tls.Certificate
 	err    error // of the pair
 }
 
 // NewSecrets returns an empty set. changed is called when a Secret has changed.
 func NewSecrets(client kubernetes.Interface, changed func()) *Secrets {
-	return &Secrets{client: client, changed: changed, watched: map[types.NamespacedName]*watched{}}
-}
-
-// Run watches until ctx ends.
-func (s *Secrets) Run(ctx context.Context) error {
-	s.mu.Lock()
-	s.ctx = ctx
-	for name, w := range s.watched {
-		s.start(name, w)
-	}
-	s.mu.Unlock()
-	<-ctx.Done()
-	s.running.Wait()
-	return nil
-}
-
-// Want replaces the set of Secrets that are watched.
-func (s *Secrets) Want(names map[types.NamespacedName]bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for name, w := range s.watched {
-		if !names[name] {
-			if w.stop != nil {
-				w.stop()
-			}
-			delete(s.watched, name)
-		}
-	}
-	for name := range names {
-		if s.watched[name] == nil {
-			w := &watched{}
-			s.watched[name] = w
-			s.start(name, w)
-		}
-	}
-}
-
-// start begins to watch one. The caller holds mu.
-func (s *Secrets) start(name types.NamespacedName, w *watched) {
-	if s.ctx == nil || s.ctx.Err() != nil {
-		return
-	}
-	ctx, stop := context.WithCancel(s.ctx)
-	w.stop = stop
-	secrets, only := s.client.CoreV1().Secrets(name.Namespace), fields.OneTermEqualSelector(metav1.ObjectNameField, name.Name).String()
-	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
-		ObjectType: &corev1.Secret{},
-		ListerWatcher: &cache.ListWatch{
-			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				o.FieldSelector = only
-				return secrets.List(ctx, o)
-			},
-			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-				o.FieldSelector = only
-				return secrets.Watch(ctx, o)
-			},
-		},
-		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(obj any) { s.set(w, obj) },
-			UpdateFunc: func(_, obj any) { s.set(w, obj) },
-			DeleteFunc: func(any) { s.set(w, nil) },
-		},
-	})
-	// Ends when Want leaves the Secret out, or with Run.
-	s.running.Go(func() { informer.RunWithContext(ctx) })
-}
-
-func (s *Secrets) set(w *watched, obj any) {
-	secret, _ := obj.(*corev1.Secret)
-	s.mu.Lock()
-	w.secret, w.pair, w.err = secret, nil, nil
-	if secret != nil {
-		w.pair, w.err = pairOf(secret)
-	}
-	s.mu.Unlock()
-	s.changed()
+	return &Secrets{newSingles(&corev1.Secret{}, func(namespace, selector string) cache.ListerWatcher {
+		return listWatch(client, client.CoreV1().Secrets(namespace), selector)
+	}, func(s *corev1.Secret) secretValue {
+		pair, err := pairOf(s)
+		return secretValue{s, pair, err}
+	}, changed)}
 }
 
 // pairOf reads a certificate with its key.
@@ -131,44 +53,103 @@ func pairOf(secret *corev1.Secret) (*tls.Certificate, error) {
 
 // Certificate returns the certificate in a Secret, or nil.
 func (s *Secrets) Certificate(name types.NamespacedName) *tls.Certificate {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if w := s.watched[name]; w != nil {
-		return w.pair
+	if v := s.get(name); v != nil {
+		return v.pair
 	}
 	return nil
 }
 
+// errAbsent is why an object cannot be used that nobody has seen.
+var errAbsent = errors.New("it does not exist, or cannot be read yet")
+
 // Problem returns why a Secret has no certificate, or nil.
 func (s *Secrets) Problem(name types.NamespacedName) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	w := s.watched[name]
-	if w == nil || w.secret == nil {
-		return errNoSecret
+	if v := s.get(name); v != nil {
+		return v.err
 	}
-	return w.err
+	return errAbsent
 }
 
 // Users returns the users in a Secret: each key is one, or its key auth has lines of htpasswd.
 func (s *Secrets) Users(name types.NamespacedName, perKey bool) map[string]string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	w := s.watched[name]
-	if w == nil || w.secret == nil {
+	v := s.get(name)
+	if v == nil {
 		return nil
 	}
 	users := map[string]string{}
 	if perKey {
-		for user, hash := range w.secret.Data {
+		for user, hash := range v.secret.Data {
 			users[user] = strings.TrimSpace(string(hash))
 		}
 		return users
 	}
-	for line := range strings.Lines(string(w.secret.Data["auth"])) {
+	for line := range strings.Lines(string(v.secret.Data["auth"])) {
 		if user, hash, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 			users[user] = hash
 		}
 	}
 	return users
+}
+
+// Authorities watches the ConfigMaps with the CAs of backends.
+type Authorities struct {
+	*singles[*corev1.ConfigMap, authorityValue]
+}
+
+// authorityValue are the CAs of a ConfigMap.
+type authorityValue struct {
+	authority *proxy.Authority
+	err       error
+}
+
+// NewAuthorities returns an empty set. changed is called when a ConfigMap has changed.
+func NewAuthorities(client kubernetes.Interface, changed func()) *Authorities {
+	return &Authorities{newSingles(&corev1.ConfigMap{}, func(namespace, selector string) cache.ListerWatcher {
+		return listWatch(client, client.CoreV1().ConfigMaps(namespace), selector)
+	}, func(m *corev1.ConfigMap) authorityValue {
+		authority, err := authorityOf(m)
+		return authorityValue{authority, err}
+	}, changed)}
+}
+
+// authorityKey is the key of a ConfigMap with the certificates.
+const authorityKey = "ca.crt"
+
+// authorityOf reads the certificates in a ConfigMap.
+func authorityOf(m *corev1.ConfigMap) (*proxy.Authority, error) {
+	all := &proxy.Authority{}
+	for rest := []byte(m.Data[authorityKey]); ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("its key %s has a certificate that cannot be read: %w", authorityKey, err)
+		}
+		all.Certificates = append(all.Certificates, c)
+	}
+	if len(all.Certificates) == 0 {
+		return nil, fmt.Errorf("its key %s has no certificate", authorityKey)
+	}
+	return all, nil
+}
+
+// Authority returns the CAs in a ConfigMap, or nil.
+func (a *Authorities) Authority(name types.NamespacedName) *proxy.Authority {
+	if v := a.get(name); v != nil {
+		return v.authority
+	}
+	return nil
+}
+
+// Problem returns why a ConfigMap has no CAs, or nil.
+func (a *Authorities) Problem(name types.NamespacedName) error {
+	if v := a.get(name); v != nil {
+		return v.err
+	}
+	return errAbsent
 }

@@ -85,20 +85,20 @@ func (s *server) makeGateway() (err error) {
 		Objects: s.gateway.objects, Settings: s.options.Gateway, Nodes: nodes.Lister(), NodesChanged: nodes.Informer(), Secrets: client, Logger: logger,
 	})
 	if err == nil {
-		s.namesSecret.Store(s.gateway.objects)
+		s.gatewayObjects.Store(s.gateway.objects)
 	}
 	return err
 }
 
-// gatewaySecret is the authorizer's question. Until the objects are there, the gateway waits.
-func (s *server) gatewaySecret(namespace, name string) bool {
-	objects := s.namesSecret.Load()
-	return objects != nil && objects.NamesSecret(namespace, name)
+// gatewayNames is the authorizer's question. Until the objects are there, the gateway waits.
+func (s *server) gatewayNames(resource, namespace, name string) bool {
+	objects := s.gatewayObjects.Load()
+	return objects != nil && objects.Names(resource, namespace, name)
 }
 
 // ingressProblems is admission's question.
 func (s *server) ingressProblems(in *networkingv1.Ingress) []string {
-	if objects := s.namesSecret.Load(); objects != nil {
+	if objects := s.gatewayObjects.Load(); objects != nil {
 		return objects.AnnotationProblems(in)
 	}
 	return nil

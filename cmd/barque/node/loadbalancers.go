@@ -53,7 +53,7 @@ const shownRoutes = 100
 // edgeStatus returns the pools, and the faults of Services and routes, on the leader; nil
 // elsewhere.
 func (s *server) edgeStatus() *clusterstatus.EdgeStatus {
-	if s.grants == nil || s.grants.Grants() == nil || s.namesSecret.Load() == nil {
+	if s.grants == nil || s.grants.Grants() == nil || s.gatewayObjects.Load() == nil {
 		return nil
 	}
 	var out clusterstatus.EdgeStatus

@@ -107,7 +107,7 @@ type server struct {
 	conflicts                      conflicts
 	pools                          addressPools // of Services' addresses; nil where a cloud has its own
 	gateway                        gatewayParts
-	namesSecret                    atomic.Pointer[gateway.Objects] // objects of gateway, for the API server, which is older
+	gatewayObjects                 atomic.Pointer[gateway.Objects] // objects of gateway, for the API server, which is older
 	statuses                       *gateway.Statuses
 	strays                         enroll.Strays
 	drain                          drain.Drain
@@ -451,7 +451,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Audit:             s.audit,
 		Logins:            s.logins,
 		Authorizers:       s.authorizers,
-		GatewaySecret:     s.gatewaySecret,
+		GatewayNames:      s.gatewayNames,
 		IngressProblems:   s.ingressProblems,
 		Transformers:      s.transformers,
 		Plugins:           s.pluginChecks(),

@@ -28,6 +28,9 @@ func (w world) GatewayClass(name string) *gatewayv1.GatewayClass {
 func (w world) Gateway(n types.NamespacedName) *gatewayv1.Gateway { return w.gateways[n] }
 func (world) Certificate(types.NamespacedName) error              { return nil }
 
+func (world) ListenerSets(types.NamespacedName) []*gatewayv1.ListenerSet  { return nil }
+func (world) Policies(types.NamespacedName) []*gatewayv1.BackendTLSPolicy { return nil }
+
 func read(t *testing.T, text string) Input {
 	t.Helper()
 	var in Input
@@ -232,7 +235,7 @@ func TestModelsAgree(t *testing.T) {
 			}
 			for _, g := range got.Gateways {
 				w.gateways[types.NamespacedName{Namespace: g.Namespace, Name: g.Name}] = g
-				for _, l := range translate.TranslateGateway(w, ports, g, true).Listeners {
+				for _, l := range translate.TranslateGateway(w, ports, g).Listeners {
 					if !l.Serves {
 						t.Errorf("listener %s: %v", l.Name, l.Conditions)
 					}

@@ -26,7 +26,7 @@ type Route struct {
 	// Places are where its rules are served. A route without places is served nowhere.
 	Places []Place
 	Rules  []Rule
-	// Stream is the Service of a route by server name, in place of rules.
+	// Stream are the backends of a route by server name, in place of rules.
 	Stream []Backend
 }
 
@@ -45,11 +45,12 @@ type Place struct {
 // Serve is how connections of a port are read.
 type Serve int
 
-// The ways to read connections. A port has plain HTTP, or the two others.
+// The ways to read connections. A port has plain HTTP, or the others.
 const (
 	HTTP Serve = iota
 	HTTPS
-	Passthrough // TLS, which the backend ends
+	Passthrough // TLS that the backend ends
+	Terminate   // TLS that the gateway ends, around any stream
 )
 
 // Listener opens a port, whether there are routes or not.
@@ -253,7 +254,8 @@ type Backend struct {
 	Weight   int32
 	Protocol Protocol
 	Filters  Filters
-	// Verify is how the backend's certificate is checked; nil checks nothing.
+	// Verify is how the backend's certificate is checked; nil checks nothing. Streams that the
+	// backend ends are not affected.
 	Verify *Verify
 	// Invalid is the reason why the share of this backend is answered with an error.
 	Invalid string
@@ -261,11 +263,14 @@ type Backend struct {
 
 // Verify has the requirements for a backend's certificate.
 type Verify struct {
+	// Hostname is the server name that the backend is asked for.
 	Hostname string
-	// Names are alternatives to Hostname, if there are any.
+	// Names are those of which the certificate has one, in place of Hostname, if there are any.
 	Names []string
-	// Roots are PEM certificates; empty means those of the system.
-	Roots string
+	// Authorities are ConfigMaps with the certificates of CAs; none means those of the system.
+	Authorities []types.NamespacedName
+	// Invalid is the reason why no certificate can be right. The backend is not connected then.
+	Invalid string
 }
 
 // Compare orders origins.

@@ -2,15 +2,15 @@ package proxy
 
 import (
 	"math/rand/v2"
+	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"net/netip"
 
 	"github.com/barque/barque/edge/gateway/model"
 )
@@ -154,7 +154,8 @@ func protocolOf(port *corev1.ServicePort) model.Protocol {
 	if port.AppProtocol == nil {
 		return model.HTTP1
 	}
-	switch *port.AppProtocol {
+	// Names without a slash are those of IANA, which has no upper and lower case.
+	switch strings.ToLower(*port.AppProtocol) {
 	case "kubernetes.io/h2c":
 		return model.H2C
 	case "https", "kubernetes.io/wss":

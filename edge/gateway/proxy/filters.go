@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"log"
@@ -341,7 +342,10 @@ func (a *action) send(to *backend, r *http.Request, x *exchange) {
 	if !ok {
 		return
 	}
-	scheme, transport := a.proxy.out.to(to, max(to.Protocol, state.protocol), a.GRPC)
+	scheme, transport, err := a.proxy.out.to(to, cmp.Or(to.Protocol, state.protocol), a.GRPC)
+	if err != nil {
+		return
+	}
 	for _, name := range hopByHop {
 		r.Header.Del(name)
 	}

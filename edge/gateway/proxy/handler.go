@@ -113,13 +113,13 @@ func (o *port) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (o *port) serve(w *recorder, r *http.Request, x *exchange) {
-	// A message with two lengths has been read by one of them. Whoever stands before this proxy may
-	// have read it by the other one, so what follows on the connection is not believed.
-	if r.ProtoMajor == 1 && (len(r.TransferEncoding) > 0 || r.ProtoMinor == 0) {
+	// HTTP/1.0 knows no chunks, and not every reader knows where its bodies end.
+	if r.ProtoMajor == 1 && r.ProtoMinor == 0 {
 		w.Header().Set("Connection", "close")
 	}
 	name, ok := hostOf(r.Host)
 	if !ok || r.Method == http.MethodConnect || !strings.HasPrefix(r.URL.Path, "/") && r.RequestURI != "*" || dots(r.URL.Path) {
+		w.Header().Set("Connection", "close") // what follows may be meant for somebody else
 		http.Error(w, "400 bad request: the host or the path is not valid", http.StatusBadRequest)
 		return
 	}
@@ -326,6 +326,8 @@ func (a *action) failed(w http.ResponseWriter, r *http.Request, err error) {
 		a.answer(w, r, http.StatusGatewayTimeout, grpcDeadline, "the backend took too long")
 	case errors.Is(err, errUnknownBackend):
 		a.answer(w, r, http.StatusInternalServerError, grpcUnavailable, "the backend does not exist")
+	case errors.Is(err, errUnverifiable):
+		a.answer(w, r, http.StatusBadGateway, grpcUnavailable, "the certificate of the backend cannot be verified")
 	case errors.Is(err, errNoEndpoints):
 		a.answer(w, r, http.StatusServiceUnavailable, grpcUnavailable, "no endpoint of the backend is ready")
 	case r.Context().Err() != nil: // the client has left

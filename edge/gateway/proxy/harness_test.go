@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"regexp"
 	"sync"
 	"testing"
@@ -33,13 +35,14 @@ type bench struct {
 	services map[string][]netip.AddrPort
 	app      map[string]string
 	certs    map[string]*tls.Certificate
+	cas      map[string]*Authority
 	users    map[string]string
 	sockets  map[uint16]net.Addr
 	opened   *sync.Cond
 }
 
 func newBench(t *testing.T, config Config) *bench {
-	b := &bench{t: t, services: map[string][]netip.AddrPort{}, app: map[string]string{}, certs: map[string]*tls.Certificate{}, sockets: map[uint16]net.Addr{}}
+	b := &bench{t: t, services: map[string][]netip.AddrPort{}, app: map[string]string{}, certs: map[string]*tls.Certificate{}, cas: map[string]*Authority{}, sockets: map[uint16]net.Addr{}}
 	b.opened = sync.NewCond(&b.mu)
 	config.Listen = func(port uint16) (net.Listener, error) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -55,6 +58,11 @@ func newBench(t *testing.T, config Config) *bench {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return b.certs[name.Name]
+	}
+	config.Authority = func(name types.NamespacedName) *Authority {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.cas[name.Name]
 	}
 	config.Users = func(types.NamespacedName, bool) map[string]string { return b.users }
 	b.proxy = New(config, NewEndpoints(b.lookup))
@@ -162,15 +170,21 @@ func (b *bench) get(target string) *http.Response {
 
 func mustCompile(s string) *regexp.Regexp { return regexp.MustCompile(s) }
 
-// certificateFor makes a certificate of a name.
-func certificateFor(t *testing.T, name string) *tls.Certificate {
+// certificateFor makes a certificate of a name, and of URIs.
+func certificateFor(t *testing.T, name string, uris ...string) *tls.Certificate {
 	t.Helper()
-	pair, err := selfSigned()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := pair.PrivateKey.(*ecdsa.PrivateKey)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{name}, NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<33, 0)}
+	for _, u := range uris {
+		uri, err := url.Parse(u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template.URIs = append(template.URIs, uri)
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)

@@ -4,18 +4,16 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
-	"slices"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/barque/barque/edge/gateway/model"
 )
@@ -82,24 +80,19 @@ func (b *backends) choose() *backend {
 // outgoing has the connections to endpoints. A connection belongs to an address and a way to speak,
 // so routes that change keep theirs.
 type outgoing struct {
-	dial   func(ctx context.Context, network, address string) (net.Conn, error)
-	plain  *http.Transport
-	h2c    *http.Transport
-	mu     sync.Mutex
-	secure map[tlsKey]*http.Transport
+	dial  func(ctx context.Context, network, address string) (net.Conn, error)
+	plain *http.Transport
+	h2c   *http.Transport
+	// authority is that of Config.
+	authority func(types.NamespacedName) *Authority
+	mu        sync.Mutex
+	secure    map[tlsKey]*secured
 	// streams are the connections by server name, by port.
 	streams map[uint16]map[net.Conn]bool
 	ended   chan struct{} // closed and made anew when a stream ends
 }
 
-// tlsKey tells apart how backends are verified.
-type tlsKey struct {
-	h2, verify      bool
-	hostname, roots string
-	names           string
-}
-
-func newOutgoing(dial func(context.Context, string, string) (net.Conn, error)) *outgoing {
+func newOutgoing(dial func(context.Context, string, string) (net.Conn, error), authority func(types.NamespacedName) *Authority) *outgoing {
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: connectTimeout, KeepAlive: 30 * time.Second}).DialContext
 	}
@@ -112,7 +105,9 @@ func newOutgoing(dial func(context.Context, string, string) (net.Conn, error)) *
 		}
 		return plain(ctx, network, address)
 	}
-	o := &outgoing{dial: dial, secure: map[tlsKey]*http.Transport{}, streams: map[uint16]map[net.Conn]bool{}, ended: make(chan struct{})}
+	o := &outgoing{
+		dial: dial, authority: authority, secure: map[tlsKey]*secured{}, streams: map[uint16]map[net.Conn]bool{}, ended: make(chan struct{}),
+	}
 	o.plain, o.h2c = o.transport(), o.transport()
 	o.h2c.Protocols = new(http.Protocols)
 	o.h2c.Protocols.SetUnencryptedHTTP2(true)
@@ -128,79 +123,15 @@ func (o *outgoing) transport() *http.Transport {
 }
 
 // to returns the transport of a backend.
-func (o *outgoing) to(b *backend, protocol model.Protocol, grpc bool) (string, *http.Transport) {
+func (o *outgoing) to(b *backend, protocol model.Protocol, grpc bool) (string, *http.Transport, error) {
 	switch {
 	case b.Verify != nil || protocol == model.TLS || protocol == model.TLSH2:
-		return "https", o.tls(b, protocol == model.TLSH2 || grpc)
+		transport, err := o.tls(b.Verify, protocol == model.TLSH2 || grpc)
+		return "https", transport, err
 	case protocol == model.H2C || grpc:
-		return "http", o.h2c
+		return "http", o.h2c, nil
 	}
-	return "http", o.plain
-}
-
-func (o *outgoing) tls(b *backend, h2 bool) *http.Transport {
-	key := tlsKey{h2: h2}
-	if v := b.Verify; v != nil {
-		key.verify, key.hostname, key.roots = true, v.Hostname, v.Roots
-		for _, n := range v.Names {
-			key.names += n + "\n"
-		}
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if t := o.secure[key]; t != nil {
-		return t
-	}
-	t := o.transport()
-	t.TLSClientConfig = verifying(b.Verify)
-	t.Protocols = new(http.Protocols)
-	t.Protocols.SetHTTP1(!h2)
-	t.Protocols.SetHTTP2(true)
-	o.secure[key] = t
-	return t
-}
-
-// verifying is the check of a backend's certificate. A backend in TLS without a policy is spoken to
-// as by ingress-nginx: nothing says which name or authority to expect.
-func verifying(v *model.Verify) *tls.Config {
-	if v == nil {
-		return &tls.Config{InsecureSkipVerify: true}
-	}
-	config := &tls.Config{ServerName: v.Hostname}
-	if v.Roots != "" {
-		config.RootCAs = x509.NewCertPool()
-		config.RootCAs.AppendCertsFromPEM([]byte(v.Roots))
-	}
-	if len(v.Names) == 0 {
-		return config
-	}
-	// Other names than the one of the greeting are accepted, so the chain is verified here.
-	config.InsecureSkipVerify = true
-	config.VerifyConnection = func(state tls.ConnectionState) error {
-		opts := x509.VerifyOptions{Roots: config.RootCAs, Intermediates: x509.NewCertPool()}
-		for _, c := range state.PeerCertificates[1:] {
-			opts.Intermediates.AddCert(c)
-		}
-		if _, err := state.PeerCertificates[0].Verify(opts); err != nil {
-			return err
-		}
-		var err error
-		for _, name := range v.Names {
-			if err = named509(state.PeerCertificates[0], name); err == nil {
-				return nil
-			}
-		}
-		return err
-	}
-	return config
-}
-
-// named509 checks that a certificate has a DNS name or a URI.
-func named509(c *x509.Certificate, name string) error {
-	if slices.ContainsFunc(c.URIs, func(u *url.URL) bool { return u.String() == name }) {
-		return nil
-	}
-	return c.VerifyHostname(name)
+	return "http", o.plain, nil
 }
 
 func (o *outgoing) close() {
@@ -208,8 +139,8 @@ func (o *outgoing) close() {
 	o.h2c.CloseIdleConnections()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, t := range o.secure {
-		t.CloseIdleConnections()
+	for _, of := range o.secure {
+		of.transport.CloseIdleConnections()
 	}
 }
 
@@ -225,7 +156,10 @@ func (forward) RoundTrip(out *http.Request) (*http.Response, error) {
 	if !state.known {
 		return nil, errUnknownBackend
 	}
-	scheme, transport := o.to(b, cmp.Or(b.Protocol, state.protocol), x.action.GRPC)
+	scheme, transport, err := o.to(b, cmp.Or(b.Protocol, state.protocol), x.action.GRPC)
+	if err != nil {
+		return nil, err
+	}
 	out.URL.Scheme = scheme
 	var tried []netip.AddrPort
 	last := error(errNoEndpoints)
@@ -335,76 +269,4 @@ func sameSite(s string) http.SameSite {
 func cookieOf(a netip.AddrPort) string {
 	sum := sha256.Sum256([]byte(a.String()))
 	return hex.EncodeToString(sum[:16])
-}
-
-// stream joins a client with the backend of a server name.
-func (o *port) stream(client net.Conn, name string) {
-	defer client.Close()
-	e := o.table.view.Load().streamOf(lower(name))
-	if e == nil {
-		return
-	}
-	b := e.action.backends.choose()
-	if b == nil || b.Invalid != "" {
-		return
-	}
-	out := o.proxy.out
-	ctx, cancel := context.WithTimeout(context.Background(), 2*connectTimeout)
-	defer cancel()
-	var tried []netip.AddrPort
-	for len(tried) < maxTries {
-		addr, ok := b.pool.pick(tried)
-		if !ok {
-			return
-		}
-		tried = append(tried, addr)
-		backend, err := out.dial(ctx, "tcp", addr.String())
-		if err != nil {
-			continue
-		}
-		leave := out.enter(o.number, client)
-		join(client, backend)
-		_ = backend.Close()
-		leave()
-		return
-	}
-}
-
-// enter counts a stream of a port until the returned function is called.
-func (o *outgoing) enter(port uint16, c net.Conn) func() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.streams[port] == nil {
-		o.streams[port] = map[net.Conn]bool{}
-	}
-	o.streams[port][c] = true
-	return func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		delete(o.streams[port], c)
-		close(o.ended)
-		o.ended = make(chan struct{})
-	}
-}
-
-// wait waits for the streams of a port until ctx ends, and cuts the rest.
-func (o *outgoing) wait(ctx context.Context, port uint16) {
-	for {
-		o.mu.Lock()
-		left, ended := len(o.streams[port]), o.ended
-		if ctx.Err() != nil {
-			for c := range o.streams[port] {
-				_ = c.Close()
-			}
-			left = 0
-		}
-		o.mu.Unlock()
-		if left == 0 {
-			return
-		}
-		select {
-		case <-ended:
-		case <-ctx.Done():
-		}
-	}
 }

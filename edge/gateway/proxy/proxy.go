@@ -46,6 +46,9 @@ type Config struct {
 	TrustedHops, Balancers []netip.Prefix
 	// Certificate returns the certificate of a Secret; nil if there is none that can be used.
 	Certificate func(types.NamespacedName) *tls.Certificate
+	// Authority returns the CAs in a ConfigMap; nil if there are none. An answer does not change:
+	// other certificates are another answer.
+	Authority func(types.NamespacedName) *Authority
 	// Users returns the users of a Secret with their hashed passwords.
 	Users func(secret types.NamespacedName, perKey bool) map[string]string
 	// Listen opens a port; nil is that of all addresses of the machine.
@@ -97,7 +100,7 @@ func New(config Config, endpoints *Endpoints) *Proxy {
 		config.Refused = func(uint16, error) {}
 	}
 	p := &Proxy{
-		config: config, endpoints: endpoints, out: newOutgoing(config.Dial), metrics: newMetrics(), mirrors: make(chan struct{}, maxMirrors),
+		config: config, endpoints: endpoints, out: newOutgoing(config.Dial, config.Authority), metrics: newMetrics(), mirrors: make(chan struct{}, maxMirrors),
 		ports: map[uint16]*port{}, routes: map[model.Origin]*compiled{}, wake: make(chan struct{}, 1),
 	}
 	p.selfSigned = sync.OnceValues(selfSigned)
@@ -319,6 +322,11 @@ func (o *port) start(socket net.Listener) {
 	o.server = &http.Server{
 		Handler: o, Protocols: &protocols, MaxHeaderBytes: maxHeader, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+		ConnState: func(c net.Conn, state http.ConnState) {
+			if f, ok := c.(interface{ upgrade() }); ok && state == http.StateHijacked {
+				f.upgrade()
+			}
+		},
 		// Faults of clients are theirs, and would fill the log.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
@@ -389,10 +397,10 @@ func (o *port) greet(conn net.Conn, queue *queue) {
 	secure, streams := false, false
 	for h := range listeners {
 		secure = secure || h.serve != model.HTTP
-		streams = streams || h.serve == model.Passthrough
+		streams = streams || h.serve == model.Passthrough || h.serve == model.Terminate
 	}
 	if !secure {
-		queue.put(conn)
+		queue.put(&framed{Conn: conn})
 		return
 	}
 	if streams {
@@ -402,25 +410,42 @@ func (o *port) greet(conn net.Conn, queue *queue) {
 			return
 		}
 		conn = peeked
-		if serve, ok := listenerFor(listeners, name); ok && serve == model.Passthrough {
-			o.stream(conn, name)
+		switch serve := serveOf(listeners, lower(name)); serve {
+		case model.Passthrough:
+			o.stream(conn, serve, name)
+			return
+		case model.Terminate:
+			o.terminate(conn, name)
 			return
 		}
 	}
-	queue.put(tls.Server(conn, o.tls()))
+	o.secure(conn, queue)
 }
 
-// listenerFor returns how a server name is served, by the most specific listener.
-func listenerFor(listeners map[host]*model.Listener, name string) (model.Serve, bool) {
-	for h := range candidates(model.Passthrough, name) {
-		if listeners[h] != nil {
-			return model.Passthrough, true
-		}
-		if listeners[host{model.HTTPS, h.name}] != nil {
-			return model.HTTPS, true
+// secure hands on a connection of HTTPS. The handshake says whether it has frames or messages.
+func (o *port) secure(conn net.Conn, queue *queue) {
+	client := tls.Server(conn, o.tls(model.HTTPS))
+	ctx, cancel := context.WithTimeout(context.Background(), helloTimeout)
+	defer cancel()
+	// The server sees an error, too, and answers a client that speaks without TLS.
+	if err := client.HandshakeContext(ctx); err == nil && client.ConnectionState().NegotiatedProtocol != "h2" {
+		queue.put(newFramedTLS(client))
+		return
+	}
+	queue.put(client)
+}
+
+// serveOf returns how a server name is served, by the most specific listener. A name without a
+// listener is refused by HTTPS.
+func serveOf(listeners map[host]*model.Listener, name string) model.Serve {
+	for h := range candidates(model.HTTPS, name) {
+		for _, serve := range []model.Serve{model.Passthrough, model.Terminate, model.HTTPS} {
+			if listeners[host{serve, h.name}] != nil {
+				return serve
+			}
 		}
 	}
-	return 0, false
+	return model.HTTPS
 }
 
 // find returns the most specific listener of a name.
@@ -434,17 +459,21 @@ func (o *port) find(serve model.Serve, name string) *model.Listener {
 	return nil
 }
 
-func (o *port) tls() *tls.Config {
-	return &tls.Config{
-		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
-		GetCertificate: o.certificate,
+func (o *port) tls(serve model.Serve) *tls.Config {
+	config := &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: func(info *tls.ClientHelloInfo) (*tls.Certificate, error) { return o.certificate(serve, info) },
 	}
+	if serve == model.HTTPS {
+		config.NextProtos = []string{"h2", "http/1.1"}
+	}
+	return config
 }
 
 // certificate chooses the certificate for a client at each handshake, so a new one is used at once
 // and no connection is cut.
-func (o *port) certificate(info *tls.ClientHelloInfo) (*tls.Certificate, error) {
-	l := o.find(model.HTTPS, lower(info.ServerName))
+func (o *port) certificate(serve model.Serve, info *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	l := o.find(serve, lower(info.ServerName))
 	if l == nil {
 		return nil, fmt.Errorf("no listener for the server name %q", info.ServerName)
 	}

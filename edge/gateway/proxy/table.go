@@ -207,10 +207,13 @@ func (v *view) find(serve model.Serve, name string, r *http.Request) *entry {
 }
 
 // streamOf returns the route by server name.
-func (v *view) streamOf(name string) *entry {
-	for h, one := range candidates(model.Passthrough, name) {
+func (v *view) streamOf(serve model.Serve, name string) *entry {
+	for h, one := range candidates(serve, name) {
 		if rules := v.hosts[h]; rules != nil && rules.stream != nil && (one || !rules.stream.one) {
 			return rules.stream
+		}
+		if v.isolated[h] {
+			return nil
 		}
 	}
 	return nil

@@ -16,7 +16,9 @@ func lowerName(h *gatewayv1.Hostname) string { return strings.ToLower(string(val
 
 // Attached is a listener with a route.
 type Attached struct {
-	Gateway  types.NamespacedName
+	// Kind is Gateway or ListenerSet, Holder the object with the listener.
+	Kind     string
+	Holder   types.NamespacedName
 	Listener string
 }
 
@@ -26,6 +28,8 @@ type Route struct {
 	// Parents are the conditions for each parent of our class.
 	Parents  []gatewayv1.RouteParentStatus
 	Attached []Attached
+	// Gateways are those of the listeners.
+	Gateways []types.NamespacedName
 	// Services are those that the route refers to, whether they exist or not.
 	Services []types.NamespacedName
 }
@@ -55,20 +59,58 @@ func (r *resolved) fail(reason gatewayv1.RouteConditionReason, message string) s
 	return message
 }
 
+// parent is a Gateway or a ListenerSet that a route names.
+type parent struct {
+	kind      string
+	name      types.NamespacedName
+	gateway   *gatewayv1.Gateway
+	listeners []Listener
+	// refused says why a ListenerSet has no listeners, or "".
+	refused string
+}
+
+// parentOf returns the parent that a reference names; false if it is none of our class.
+func parentOf(c Cluster, ports Ports, o *object, ref *gatewayv1.ParentReference) (p parent, ok bool) {
+	if value(ref.Group, gatewayv1.GroupName) != gatewayv1.GroupName {
+		return p, false
+	}
+	p.kind = string(value(ref.Kind, "Gateway"))
+	p.name = types.NamespacedName{Namespace: string(value(ref.Namespace, gatewayv1.Namespace(o.meta.Namespace))), Name: string(ref.Name)}
+	switch p.kind {
+	case "Gateway":
+		g := c.Gateway(p.name)
+		if g == nil || !Ours(c.GatewayClass(string(g.Spec.GatewayClassName))) {
+			return p, false
+		}
+		p.gateway, p.listeners = g, TranslateGateway(unread{c}, ports, g).Listeners
+	case "ListenerSet":
+		s := c.ListenerSet(p.name)
+		if s == nil {
+			return p, false
+		}
+		if p.gateway = GatewayOf(c, s); p.gateway == nil {
+			return p, false
+		}
+		translated := TranslateListenerSet(unread{c}, ports, p.gateway, s)
+		p.listeners = translated.Listeners
+		if len(p.listeners) == 0 {
+			p.refused = "the ListenerSet is not accepted: " + translated.message
+		}
+	default:
+		return p, false
+	}
+	return p, true
+}
+
 // attach places a route at the listeners of its parents.
 func attach(c Cluster, ports Ports, o *object, route *model.Route) Route {
 	out := Route{Model: route, Services: o.resolved.services}
 	for _, ref := range o.spec.ParentRefs {
-		group, kind := value(ref.Group, gatewayv1.GroupName), value(ref.Kind, "Gateway")
-		if group != gatewayv1.GroupName || kind != "Gateway" {
+		p, ok := parentOf(c, ports, o, &ref)
+		if !ok {
 			continue
 		}
-		key := types.NamespacedName{Namespace: string(value(ref.Namespace, gatewayv1.Namespace(o.meta.Namespace))), Name: string(ref.Name)}
-		g := c.Gateway(key)
-		if g == nil || !Ours(c.GatewayClass(string(g.Spec.GatewayClassName))) {
-			continue
-		}
-		reason, message := out.place(c, ports, o, &ref, g)
+		reason, message := out.place(c, o, &ref, &p)
 		accepted := condition(string(gatewayv1.RouteConditionAccepted), string(reason), message, reason == gatewayv1.RouteReasonAccepted, o.meta.Generation)
 		found := condition(string(gatewayv1.RouteConditionResolvedRefs), string(gatewayv1.RouteReasonResolvedRefs), "", true, o.meta.Generation)
 		if o.resolved.reason != "" {
@@ -80,19 +122,21 @@ func attach(c Cluster, ports Ports, o *object, route *model.Route) Route {
 }
 
 // place adds the places of one parent, and returns whether the route is accepted there.
-func (r *Route) place(c Cluster, ports Ports, o *object, ref *gatewayv1.ParentReference, g *gatewayv1.Gateway) (gatewayv1.RouteConditionReason, string) {
+func (r *Route) place(c Cluster, o *object, ref *gatewayv1.ParentReference, p *parent) (gatewayv1.RouteConditionReason, string) {
 	if o.refused != "" {
 		return gatewayv1.RouteReasonUnsupportedValue, o.refused
 	}
-	translated := TranslateGateway(unread{c}, ports, g, true)
+	if p.refused != "" {
+		return gatewayv1.RouteReasonNoMatchingParent, p.refused
+	}
 	var named, allowed, hosts int
-	for i := range translated.Listeners {
-		l := &translated.Listeners[i]
+	for i := range p.listeners {
+		l := &p.listeners[i]
 		if ref.SectionName != nil && string(*ref.SectionName) != l.Name || ref.Port != nil && *ref.Port != l.spec.Port {
 			continue
 		}
 		named++
-		if !allows(c, g, l, o) {
+		if !allows(c, p.name.Namespace, l, o) {
 			continue
 		}
 		allowed++
@@ -101,14 +145,17 @@ func (r *Route) place(c Cluster, ports Ports, o *object, ref *gatewayv1.ParentRe
 			continue
 		}
 		hosts++
-		r.Attached = append(r.Attached, Attached{Gateway: types.NamespacedName{Namespace: g.Namespace, Name: g.Name}, Listener: l.Name})
+		r.Attached = append(r.Attached, Attached{Kind: p.kind, Holder: p.name, Listener: l.Name})
+		if g := nameOf(p.gateway); !slices.Contains(r.Gateways, g) {
+			r.Gateways = append(r.Gateways, g)
+		}
 		if l.Serves {
 			r.Model.Places = append(r.Model.Places, model.Place{Port: l.Model.Port, Serve: l.Model.Serve, Hosts: names})
 		}
 	}
 	switch {
 	case named == 0:
-		return gatewayv1.RouteReasonNoMatchingParent, "the Gateway has no listener of that name and port"
+		return gatewayv1.RouteReasonNoMatchingParent, "the " + p.kind + " has no listener of that name and port"
 	case allowed == 0:
 		return gatewayv1.RouteReasonNotAllowedByListeners, fmt.Sprintf("no listener allows a %s of the namespace %s", o.kind, o.meta.Namespace)
 	case hosts == 0:
@@ -117,8 +164,8 @@ func (r *Route) place(c Cluster, ports Ports, o *object, ref *gatewayv1.ParentRe
 	return gatewayv1.RouteReasonAccepted, ""
 }
 
-// allows reports whether a listener takes routes of that kind and namespace.
-func allows(c Cluster, g *gatewayv1.Gateway, l *Listener, o *object) bool {
+// allows reports whether a listener of a namespace takes routes of that kind and namespace.
+func allows(c Cluster, namespace string, l *Listener, o *object) bool {
 	if !slices.ContainsFunc(l.Kinds, func(k gatewayv1.RouteGroupKind) bool { return string(k.Kind) == o.kind }) {
 		return false
 	}
@@ -126,13 +173,18 @@ func allows(c Cluster, g *gatewayv1.Gateway, l *Listener, o *object) bool {
 	if a := l.spec.AllowedRoutes; a != nil && a.Namespaces != nil {
 		from, selector = value(a.Namespaces.From, from), a.Namespaces.Selector
 	}
+	return includes(c, from, selector, namespace, o.meta.Namespace)
+}
+
+// includes reports whether a choice of namespaces, made in one of them, includes another one.
+func includes(c Cluster, from gatewayv1.FromNamespaces, selector *metav1.LabelSelector, own, namespace string) bool {
 	switch from {
 	case gatewayv1.NamespacesFromAll:
 		return true
 	case gatewayv1.NamespacesFromSelector:
-		return selects(c, selector, o.meta.Namespace)
+		return selects(c, selector, namespace)
 	case gatewayv1.NamespacesFromSame:
-		return o.meta.Namespace == g.Namespace
+		return own == namespace
 	}
 	return false
 }

@@ -13,11 +13,13 @@ import (
 
 // Gateway is a Gateway with the results of its listeners.
 type Gateway struct {
-	Listeners  []Listener
-	Conditions []metav1.Condition
+	Listeners []Listener
+	// Refused is the field without effect that the Gateway is refused for, or "".
+	Refused string
+	gateway *gatewayv1.Gateway
 }
 
-// Listener is one of them.
+// Listener is one of a Gateway or of a ListenerSet.
 type Listener struct {
 	Name  string
 	Model model.Listener
@@ -28,48 +30,69 @@ type Listener struct {
 	spec       *gatewayv1.Listener
 }
 
-// TranslateGateway returns the listeners of a Gateway of our class. addressed says that the gateway
-// has addresses in this cluster.
-func TranslateGateway(c Cluster, ports Ports, g *gatewayv1.Gateway, addressed bool) Gateway {
-	var out Gateway
-	refused := refusedGateway(g)
-	open := 0
+// holder is the object that has a listener: a Gateway or a ListenerSet.
+type holder struct {
+	kind, namespace string
+	generation      int64
+}
+
+// TranslateGateway returns the listeners of a Gateway of our class.
+func TranslateGateway(c Cluster, ports Ports, g *gatewayv1.Gateway) Gateway {
+	out := Gateway{Refused: refusedGateway(g), gateway: g}
+	of := holder{"Gateway", g.Namespace, g.Generation}
 	for i := range g.Spec.Listeners {
-		l := translateListener(c, ports, g, &g.Spec.Listeners[i])
-		if refused != "" {
-			l.Serves = false
+		l := &g.Spec.Listeners[i]
+		translated := translateListener(c, ports, of, l, siblings(g.Spec.Listeners, l))
+		if out.Refused != "" {
+			translated.Serves = false
 		}
-		if l.Serves {
-			open++
+		out.Listeners = append(out.Listeners, translated)
+	}
+	return out
+}
+
+func open(all []Listener) (n int) {
+	for i := range all {
+		if all[i].Serves {
+			n++
 		}
-		out.Listeners = append(out.Listeners, l)
 	}
-	generation := g.Generation
-	accepted := func(reason gatewayv1.GatewayConditionReason, message string, ok bool) metav1.Condition {
-		return condition(string(gatewayv1.GatewayConditionAccepted), string(reason), message, ok, generation)
+	return n
+}
+
+// Conditions returns those of the Gateway with its ListenerSets. addressed says that the gateway
+// has addresses in this cluster.
+func (t *Gateway) Conditions(sets []ListenerSet, addressed bool) []metav1.Condition {
+	serving, some := open(t.Listeners), open(t.Listeners) < len(t.Listeners)
+	for i := range sets {
+		if sets[i].Accepted {
+			serving += open(sets[i].Listeners)
+		}
 	}
-	programmed := func(reason gatewayv1.GatewayConditionReason, message string, ok bool) metav1.Condition {
-		return condition(string(gatewayv1.GatewayConditionProgrammed), string(reason), message, ok, generation)
+	set := func(kind gatewayv1.GatewayConditionType, reason gatewayv1.GatewayConditionReason, message string, ok bool) metav1.Condition {
+		return condition(string(kind), string(reason), message, ok, t.gateway.Generation)
 	}
+	accepted, programmed := gatewayv1.GatewayConditionAccepted, gatewayv1.GatewayConditionProgrammed
+	var out []metav1.Condition
 	switch {
-	case len(g.Spec.Addresses) > 0:
-		out.Conditions = append(out.Conditions, accepted(gatewayv1.GatewayReasonUnsupportedAddress, refused, false))
-	case refused != "":
-		out.Conditions = append(out.Conditions, accepted(gatewayv1.GatewayReasonInvalidParameters, refused, false))
-	case open == 0:
-		out.Conditions = append(out.Conditions, accepted(gatewayv1.GatewayReasonListenersNotValid, "no listener is valid", false))
-	case open < len(out.Listeners):
-		out.Conditions = append(out.Conditions, accepted(gatewayv1.GatewayReasonListenersNotValid, "some listeners are not valid", true))
+	case len(t.gateway.Spec.Addresses) > 0:
+		out = append(out, set(accepted, gatewayv1.GatewayReasonUnsupportedAddress, t.Refused, false))
+	case t.Refused != "":
+		out = append(out, set(accepted, gatewayv1.GatewayReasonInvalidParameters, t.Refused, false))
+	case serving == 0:
+		out = append(out, set(accepted, gatewayv1.GatewayReasonListenersNotValid, "no listener is valid", false))
+	case some:
+		out = append(out, set(accepted, gatewayv1.GatewayReasonListenersNotValid, "some listeners are not valid", true))
 	default:
-		out.Conditions = append(out.Conditions, accepted(gatewayv1.GatewayReasonAccepted, "", true))
+		out = append(out, set(accepted, gatewayv1.GatewayReasonAccepted, "", true))
 	}
 	switch {
-	case refused != "" || open == 0:
-		out.Conditions = append(out.Conditions, programmed(gatewayv1.GatewayReasonInvalid, "no listener is open", false))
+	case t.Refused != "" || serving == 0:
+		out = append(out, set(programmed, gatewayv1.GatewayReasonInvalid, "no listener is open", false))
 	case !addressed:
-		out.Conditions = append(out.Conditions, programmed(gatewayv1.GatewayReasonAddressNotAssigned, "no node runs the gateway", false))
+		out = append(out, set(programmed, gatewayv1.GatewayReasonAddressNotAssigned, "no node runs the gateway", false))
 	default:
-		out.Conditions = append(out.Conditions, programmed(gatewayv1.GatewayReasonProgrammed, "", true))
+		out = append(out, set(programmed, gatewayv1.GatewayReasonProgrammed, "", true))
 	}
 	return out
 }
@@ -88,20 +111,29 @@ func refusedGateway(g *gatewayv1.Gateway) string {
 	return ""
 }
 
-func translateListener(c Cluster, ports Ports, g *gatewayv1.Gateway, l *gatewayv1.Listener) Listener {
+// clash is the reason for which a listener gives way to another one; its zero value is none.
+type clash struct {
+	reason  gatewayv1.ListenerConditionReason
+	message string
+}
+
+func translateListener(c Cluster, ports Ports, of holder, l *gatewayv1.Listener, rival clash) Listener {
 	out := Listener{Name: string(l.Name), spec: l}
 	out.Model = model.Listener{Port: uint16(l.Port), Hostname: lowerName(l.Hostname), Isolated: true}
-	generation := g.Generation
 	set := func(kind gatewayv1.ListenerConditionType, reason gatewayv1.ListenerConditionReason, message string, ok bool) {
-		out.Conditions = append(out.Conditions, condition(string(kind), string(reason), message, ok, generation))
+		out.Conditions = append(out.Conditions, condition(string(kind), string(reason), message, ok, of.generation))
 	}
-	serves := true
+	if rival.reason == "" {
+		rival = elsewhere(ports, l)
+	}
 	reason, message := acceptListener(ports, l, &out.Model)
-	set(gatewayv1.ListenerConditionAccepted, reason, message, reason == gatewayv1.ListenerReasonAccepted)
-	serves = serves && reason == gatewayv1.ListenerReasonAccepted
-	if clash := conflict(ports, g, l); clash != "" {
-		set(gatewayv1.ListenerConditionConflicted, gatewayv1.ListenerReasonProtocolConflict, clash, true)
-		serves = false
+	if rival.reason != "" {
+		reason, message = rival.reason, rival.message
+	}
+	serves := reason == gatewayv1.ListenerReasonAccepted
+	set(gatewayv1.ListenerConditionAccepted, reason, message, serves)
+	if rival.reason != "" {
+		set(gatewayv1.ListenerConditionConflicted, rival.reason, rival.message, true)
 	} else {
 		set(gatewayv1.ListenerConditionConflicted, gatewayv1.ListenerReasonNoConflicts, "", false)
 	}
@@ -112,34 +144,55 @@ func translateListener(c Cluster, ports Ports, g *gatewayv1.Gateway, l *gatewayv
 		resolved, why = gatewayv1.ListenerReasonInvalidRouteKinds, "allowedRoutes.kinds has a kind that this protocol does not have"
 		serves = serves && len(kinds) > 0
 	}
-	if l.Protocol == gatewayv1.HTTPSProtocolType {
-		certificates, reason, message := certificatesOf(c, g, l)
+	if needsCertificate(l) {
+		certificates, reason, message := certificatesOf(c, of, l)
 		if out.Model.Certificates = certificates; reason != "" {
 			resolved, why = reason, message
 			serves = serves && len(certificates) > 0
 		}
 	}
 	set(gatewayv1.ListenerConditionResolvedRefs, resolved, why, resolved == gatewayv1.ListenerReasonResolvedRefs)
-	if serves {
+	switch {
+	case serves:
 		set(gatewayv1.ListenerConditionProgrammed, gatewayv1.ListenerReasonProgrammed, "", true)
-	} else {
+	case rival.reason != "":
+		set(gatewayv1.ListenerConditionProgrammed, rival.reason, rival.message, false)
+	default:
 		set(gatewayv1.ListenerConditionProgrammed, gatewayv1.ListenerReasonInvalid, "see the other conditions", false)
 	}
 	out.Serves = serves
 	return out
 }
 
+// tlsMode is the way in which the TLS of a listener ends.
+func tlsMode(l *gatewayv1.Listener) gatewayv1.TLSModeType {
+	if l.TLS == nil {
+		return ""
+	}
+	return value(l.TLS.Mode, gatewayv1.TLSModeTerminate)
+}
+
+// needsCertificate reports whether the gateway ends the TLS of a listener.
+func needsCertificate(l *gatewayv1.Listener) bool {
+	return l.Protocol == gatewayv1.HTTPSProtocolType || l.Protocol == gatewayv1.TLSProtocolType && tlsMode(l) == gatewayv1.TLSModeTerminate
+}
+
 func acceptListener(ports Ports, l *gatewayv1.Listener, m *model.Listener) (gatewayv1.ListenerConditionReason, string) {
-	switch l.Protocol {
+	switch mode := tlsMode(l); l.Protocol {
 	case gatewayv1.HTTPProtocolType:
 		m.Serve = model.HTTP
 	case gatewayv1.HTTPSProtocolType:
-		if m.Serve = model.HTTPS; l.TLS == nil || value(l.TLS.Mode, gatewayv1.TLSModeTerminate) != gatewayv1.TLSModeTerminate {
+		if m.Serve = model.HTTPS; mode != gatewayv1.TLSModeTerminate {
 			return gatewayv1.ListenerReasonUnsupportedValue, "HTTPS needs tls.mode Terminate"
 		}
 	case gatewayv1.TLSProtocolType:
-		if m.Serve = model.Passthrough; l.TLS == nil || value(l.TLS.Mode, gatewayv1.TLSModeTerminate) != gatewayv1.TLSModePassthrough {
-			return gatewayv1.ListenerReasonUnsupportedValue, "the protocol TLS is supported with tls.mode Passthrough only"
+		switch mode {
+		case gatewayv1.TLSModePassthrough:
+			m.Serve = model.Passthrough
+		case gatewayv1.TLSModeTerminate:
+			m.Serve = model.Terminate
+		default:
+			return gatewayv1.ListenerReasonUnsupportedValue, "TLS needs tls.mode Passthrough or Terminate"
 		}
 	default:
 		return gatewayv1.ListenerReasonUnsupportedProtocol, fmt.Sprintf("the protocol %s is not supported; HTTP, HTTPS and TLS are", l.Protocol)
@@ -153,22 +206,35 @@ func acceptListener(ports Ports, l *gatewayv1.Listener, m *model.Listener) (gate
 	return gatewayv1.ListenerReasonAccepted, ""
 }
 
-// conflict returns the rival of a listener, or "".
-func conflict(ports Ports, g *gatewayv1.Gateway, l *gatewayv1.Listener) string {
+// siblings returns the clash of a listener with another one of the same object. Both lose.
+func siblings(all []gatewayv1.Listener, l *gatewayv1.Listener) clash {
 	if !supported(l.Protocol) {
-		return ""
+		return clash{}
 	}
-	secure := l.Protocol != gatewayv1.HTTPProtocolType
-	for i := range g.Spec.Listeners {
-		other := &g.Spec.Listeners[i]
-		if other.Port == l.Port && supported(other.Protocol) && (other.Protocol != gatewayv1.HTTPProtocolType) != secure {
-			return fmt.Sprintf("the listener %s has another protocol on port %d", other.Name, l.Port)
+	for i := range all {
+		other := &all[i]
+		if other.Name == l.Name || other.Port != l.Port || !supported(other.Protocol) {
+			continue
+		}
+		if secure(other) != secure(l) {
+			return clash{gatewayv1.ListenerReasonProtocolConflict, fmt.Sprintf("the listener %s has another protocol on port %d", other.Name, l.Port)}
+		}
+		if lowerName(other.Hostname) == lowerName(l.Hostname) {
+			return clash{gatewayv1.ListenerReasonHostnameConflict, fmt.Sprintf("the listener %s has the same hostname on port %d", other.Name, l.Port)}
 		}
 	}
-	if mode, known := ports.Modes[uint16(l.Port)]; known && mode != secure {
-		return fmt.Sprintf("port %d has another protocol for Ingresses or an older Gateway, and all share the nodes' addresses", l.Port)
+	return clash{}
+}
+
+func secure(l *gatewayv1.Listener) bool { return l.Protocol != gatewayv1.HTTPProtocolType }
+
+// elsewhere returns the clash of a listener with those of other objects that share its port.
+func elsewhere(ports Ports, l *gatewayv1.Listener) clash {
+	if mode, known := ports.Modes[uint16(l.Port)]; supported(l.Protocol) && known && mode != secure(l) {
+		return clash{gatewayv1.ListenerReasonProtocolConflict,
+			fmt.Sprintf("port %d has another protocol for Ingresses or an older Gateway, and all share the nodes' addresses", l.Port)}
 	}
-	return ""
+	return clash{}
 }
 
 func kindsOf(p gatewayv1.ProtocolType) []string {
@@ -203,7 +269,7 @@ func routeKinds(l *gatewayv1.Listener) (kinds []gatewayv1.RouteGroupKind, unknow
 }
 
 // certificatesOf returns the Secrets that a listener may use, and the fault of another one.
-func certificatesOf(c Cluster, g *gatewayv1.Gateway, l *gatewayv1.Listener) (all []types.NamespacedName, reason gatewayv1.ListenerConditionReason, message string) {
+func certificatesOf(c Cluster, of holder, l *gatewayv1.Listener) (all []types.NamespacedName, reason gatewayv1.ListenerConditionReason, message string) {
 	if l.TLS == nil || len(l.TLS.CertificateRefs) == 0 {
 		return nil, gatewayv1.ListenerReasonInvalidCertificateRef, "the listener has no certificate"
 	}
@@ -212,9 +278,10 @@ func certificatesOf(c Cluster, g *gatewayv1.Gateway, l *gatewayv1.Listener) (all
 			reason, message = gatewayv1.ListenerReasonInvalidCertificateRef, fmt.Sprintf("%s is no Secret", ref.Name)
 			continue
 		}
-		secret := types.NamespacedName{Namespace: string(value(ref.Namespace, gatewayv1.Namespace(g.Namespace))), Name: string(ref.Name)}
-		if !granted(c, "Gateway", g.Namespace, "", "Secret", secret) {
-			reason, message = gatewayv1.ListenerReasonRefNotPermitted, fmt.Sprintf("no ReferenceGrant in %s lets Gateways of %s refer to the Secret %s", secret.Namespace, g.Namespace, secret.Name)
+		secret := types.NamespacedName{Namespace: string(value(ref.Namespace, gatewayv1.Namespace(of.namespace))), Name: string(ref.Name)}
+		if !granted(c, of.kind, of.namespace, "", "Secret", secret) {
+			reason, message = gatewayv1.ListenerReasonRefNotPermitted,
+				fmt.Sprintf("no ReferenceGrant in %s lets a %s of %s refer to the Secret %s", secret.Namespace, of.kind, of.namespace, secret.Name)
 			continue
 		}
 		if err := c.Certificate(secret); err != nil {
@@ -228,21 +295,28 @@ func certificatesOf(c Cluster, g *gatewayv1.Gateway, l *gatewayv1.Listener) (all
 
 // Secrets returns the Secrets that the listeners of a Gateway name and may use, whatever is in
 // them.
-func Secrets(c Cluster, g *gatewayv1.Gateway) (all []types.NamespacedName) {
+func Secrets(c Cluster, g *gatewayv1.Gateway) []types.NamespacedName {
 	if !Ours(c.GatewayClass(string(g.Spec.GatewayClassName))) {
 		return nil
 	}
-	for i := range g.Spec.Listeners {
-		if g.Spec.Listeners[i].Protocol == gatewayv1.HTTPSProtocolType {
-			certificates, _, _ := certificatesOf(unread{c}, g, &g.Spec.Listeners[i])
+	return secrets(c, holder{"Gateway", g.Namespace, g.Generation}, g.Spec.Listeners)
+}
+
+func secrets(c Cluster, of holder, listeners []gatewayv1.Listener) (all []types.NamespacedName) {
+	for i := range listeners {
+		if needsCertificate(&listeners[i]) {
+			certificates, _, _ := certificatesOf(unread{c}, of, &listeners[i])
 			all = append(all, certificates...)
 		}
 	}
 	return all
 }
 
-// unread is a cluster whose Secrets nobody has looked at.
+// unread is a cluster whose Secrets and ConfigMaps nobody has looked at.
 type unread struct{ Cluster }
 
 // Certificate implements Cluster.
 func (unread) Certificate(types.NamespacedName) error { return nil }
+
+// Authority implements Cluster.
+func (unread) Authority(types.NamespacedName) error { return nil }

@@ -246,6 +246,8 @@ func backendOf(c Cluster, o *object, ref *gatewayv1.BackendRef) model.Backend {
 		b.Invalid = o.resolved.fail(gatewayv1.RouteReasonUnsupportedProtocol, fmt.Sprintf("the Service %s is an ExternalName, which is no backend", b.Service))
 	case o.kind == "HTTPRoute" && !spoken(service.Spec.Ports[i].AppProtocol):
 		b.Invalid = o.resolved.fail(gatewayv1.RouteReasonUnsupportedProtocol, fmt.Sprintf("the appProtocol %s of the Service %s is not supported", *service.Spec.Ports[i].AppProtocol, b.Service))
+	default:
+		b.Verify = verifyOf(c, b.Service, service.Spec.Ports[i].Name)
 	}
 	return b
 }

@@ -112,7 +112,7 @@ func grpcFilters(c Cluster, o *object, filters []gatewayv1.GRPCRouteFilter, a *m
 	return nil
 }
 
-// TranslateTLSRoute translates a TLSRoute, whose backends end TLS.
+// TranslateTLSRoute translates a TLSRoute. Its listeners say whether the backends end TLS.
 func TranslateTLSRoute(c Cluster, ports Ports, r *gatewayv1.TLSRoute) Route {
 	o := &object{meta: &r.ObjectMeta, kind: "TLSRoute", spec: &r.Spec.CommonRouteSpec, hosts: r.Spec.Hostnames}
 	m := &model.Route{Origin: originOf(o), Created: r.CreationTimestamp.Time}

@@ -61,7 +61,7 @@ func TestPortsOfServices(t *testing.T) {
 	with := ports
 	with.Taken = map[uint16]string{80: "the Service b/web"}
 	got := TranslateGateway(w, with,
-		gatewayOf(t, "  - {name: l, port: 80, protocol: HTTP}\n  - {name: m, port: 8080, protocol: HTTP}"), true)
+		gatewayOf(t, "  - {name: l, port: 80, protocol: HTTP}\n  - {name: m, port: 8080, protocol: HTTP}"))
 	want := "Accepted=False/PortUnavailable Conflicted=False/NoConflicts ResolvedRefs=True/ResolvedRefs Programmed=False/Invalid"
 	if have := reasons(got.Listeners[0].Conditions); have != want ||
 		!strings.Contains(got.Listeners[0].Conditions[0].Message, "the Service b/web") {

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,11 +31,18 @@ const (
 type Cluster interface {
 	GatewayClass(name string) *gatewayv1.GatewayClass
 	Gateway(types.NamespacedName) *gatewayv1.Gateway
+	ListenerSet(types.NamespacedName) *gatewayv1.ListenerSet
+	// ListenerSets are those whose parent is a Gateway.
+	ListenerSets(gateway types.NamespacedName) []*gatewayv1.ListenerSet
 	Namespace(name string) *corev1.Namespace
 	Service(types.NamespacedName) *corev1.Service
 	Grants(namespace string) []*gatewayv1.ReferenceGrant
+	// Policies are those that have a Service among their targets.
+	Policies(service types.NamespacedName) []*gatewayv1.BackendTLSPolicy
 	// Certificate returns why a Secret cannot be used as a certificate, or nil.
 	Certificate(types.NamespacedName) error
+	// Authority returns why a ConfigMap has no certificates of CAs, or nil.
+	Authority(types.NamespacedName) error
 }
 
 // Ports are those that listeners may have.
@@ -50,15 +58,33 @@ type Ports struct {
 }
 
 // Modes decides for each port whether connections begin with TLS. A port has one answer: that of
-// the Ingresses, or of the oldest Gateway.
-func Modes(ports Ports, gateways []*gatewayv1.Gateway) map[uint16]bool {
-	modes := map[uint16]bool{ports.HTTP: false, ports.HTTPS: true}
-	sorted := slices.SortedFunc(slices.Values(gateways), func(a, b *gatewayv1.Gateway) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+// the Ingresses, or of the oldest Gateway or ListenerSet. A ListenerSet is as old as its Gateway at
+// most.
+func Modes(c Cluster, ports Ports, gateways []*gatewayv1.Gateway) map[uint16]bool {
+	type group struct {
+		since, created time.Time
+		set            int // 1 for a ListenerSet
+		name           types.NamespacedName
+		listeners      []gatewayv1.Listener
+	}
+	var all []group
+	for _, g := range gateways {
+		since := g.CreationTimestamp.Time
+		all = append(all, group{since, since, 0, nameOf(g), g.Spec.Listeners})
+		for _, s := range setsOf(c, g) {
+			if created := s.CreationTimestamp.Time; allowsSet(c, g, s) {
+				all = append(all, group{later(since, created), created, 1, nameOf(s), listenersOf(s)})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b group) int {
+		return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.set, b.set), a.created.Compare(b.created),
+			cmp.Compare(a.name.Namespace, b.name.Namespace), cmp.Compare(a.name.Name, b.name.Name))
 	})
-	for _, g := range sorted {
-		for i := range g.Spec.Listeners {
-			l := &g.Spec.Listeners[i]
+	modes := map[uint16]bool{ports.HTTP: false, ports.HTTPS: true}
+	for i := range all {
+		for j := range all[i].listeners {
+			l := &all[i].listeners[j]
 			if _, taken := modes[uint16(l.Port)]; !taken && supported(l.Protocol) {
 				modes[uint16(l.Port)] = l.Protocol != gatewayv1.HTTPProtocolType
 			}
@@ -70,6 +96,17 @@ func Modes(ports Ports, gateways []*gatewayv1.Gateway) map[uint16]bool {
 // takenText says why nothing is served at a port of the nodes.
 func takenText(port uint16, by string) string {
 	return fmt.Sprintf("the port %d of the nodes is in use by %s; give that Service another port, or an address of an AddressPool", port, by)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+func nameOf(o metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
 func supported(p gatewayv1.ProtocolType) bool {

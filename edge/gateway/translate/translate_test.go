@@ -20,10 +20,12 @@ import (
 // world is a Cluster of maps.
 type world struct {
 	gateways map[types.NamespacedName]*gatewayv1.Gateway
+	sets     []*gatewayv1.ListenerSet
+	policies []*gatewayv1.BackendTLSPolicy
 	services map[types.NamespacedName]*corev1.Service
 	labels   map[string]map[string]string
 	grants   map[string][]*gatewayv1.ReferenceGrant
-	bad      map[types.NamespacedName]error
+	bad      map[types.NamespacedName]error // Secrets and ConfigMaps
 }
 
 func (w world) GatewayClass(name string) *gatewayv1.GatewayClass {
@@ -33,12 +35,36 @@ func (w world) GatewayClass(name string) *gatewayv1.GatewayClass {
 	return &gatewayv1.GatewayClass{Spec: gatewayv1.GatewayClassSpec{ControllerName: GatewayController}}
 }
 func (w world) Gateway(n types.NamespacedName) *gatewayv1.Gateway { return w.gateways[n] }
+func (w world) ListenerSet(n types.NamespacedName) *gatewayv1.ListenerSet {
+	i := slices.IndexFunc(w.sets, func(s *gatewayv1.ListenerSet) bool { return nameOf(s) == n })
+	if i < 0 {
+		return nil
+	}
+	return w.sets[i]
+}
+func (w world) ListenerSets(gateway types.NamespacedName) (all []*gatewayv1.ListenerSet) {
+	for _, s := range w.sets {
+		if parent, ok := Parent(s); ok && parent == gateway {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+func (w world) Policies(service types.NamespacedName) (all []*gatewayv1.BackendTLSPolicy) {
+	for _, p := range w.policies {
+		if slices.Contains(Targets(p), service) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
 func (w world) Namespace(name string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: w.labels[name]}}
 }
 func (w world) Service(n types.NamespacedName) *corev1.Service      { return w.services[n] }
 func (w world) Grants(namespace string) []*gatewayv1.ReferenceGrant { return w.grants[namespace] }
 func (w world) Certificate(n types.NamespacedName) error            { return w.bad[n] }
+func (w world) Authority(n types.NamespacedName) error              { return w.bad[n] }
 
 func key(namespace, name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: name}
@@ -83,18 +109,22 @@ func TestListenerConditions(t *testing.T) {
 		{"plain", "{name: l, port: 80, protocol: HTTP}", "Accepted=True/Accepted Conflicted=False/NoConflicts ResolvedRefs=True/ResolvedRefs Programmed=True/Programmed"},
 		{"unknown protocol", "{name: l, port: 80, protocol: UDP}", "Accepted=False/UnsupportedProtocol Conflicted=False/NoConflicts ResolvedRefs=True/ResolvedRefs Programmed=False/Invalid"},
 		{"port of nobody", "{name: l, port: 22, protocol: HTTP}", "Accepted=False/PortUnavailable Conflicted=False/NoConflicts ResolvedRefs=True/ResolvedRefs Programmed=False/Invalid"},
-		{"other protocol on a port", "{name: l, port: 443, protocol: HTTP}", "Accepted=True/Accepted Conflicted=True/ProtocolConflict ResolvedRefs=True/ResolvedRefs Programmed=False/Invalid"},
+		{"other protocol on a port", "{name: l, port: 443, protocol: HTTP}", "Accepted=False/ProtocolConflict Conflicted=True/ProtocolConflict ResolvedRefs=True/ResolvedRefs Programmed=False/ProtocolConflict"},
 		{"certificate", "{name: l, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: good}]}}", "Accepted=True/Accepted Conflicted=False/NoConflicts ResolvedRefs=True/ResolvedRefs Programmed=True/Programmed"},
 		{"no certificate", "{name: l, port: 443, protocol: HTTPS, tls: {}}", "Accepted=True/Accepted Conflicted=False/NoConflicts ResolvedRefs=False/InvalidCertificateRef Programmed=False/Invalid"},
 		{"bad certificate", "{name: l, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: bad}]}}", "Accepted=True/Accepted Conflicted=False/NoConflicts ResolvedRefs=False/InvalidCertificateRef Programmed=False/Invalid"},
 		{"other namespace with a grant", "{name: l, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: shared, namespace: b}]}}", "Accepted=True/Accepted Conflicted=False/NoConflicts ResolvedRefs=True/ResolvedRefs Programmed=True/Programmed"},
 		{"other namespace without", "{name: l, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: private, namespace: b}]}}", "Accepted=True/Accepted Conflicted=False/NoConflicts ResolvedRefs=False/RefNotPermitted Programmed=False/Invalid"},
 		{"kinds of routes", "{name: l, port: 80, protocol: HTTP, allowedRoutes: {kinds: [{kind: TCPRoute}]}}", "Accepted=True/Accepted Conflicted=False/NoConflicts ResolvedRefs=False/InvalidRouteKinds Programmed=False/Invalid"},
-		{"TLS that ends here", "{name: l, port: 443, protocol: TLS, tls: {mode: Terminate}}", "Accepted=False/UnsupportedValue Conflicted=False/NoConflicts ResolvedRefs=True/ResolvedRefs Programmed=False/Invalid"},
+		{"TLS that ends here", "{name: l, port: 443, protocol: TLS, tls: {mode: Terminate, certificateRefs: [{name: good}]}}", "Accepted=True/Accepted Conflicted=False/NoConflicts ResolvedRefs=True/ResolvedRefs Programmed=True/Programmed"},
+		{"TLS that ends here without a certificate", "{name: l, port: 443, protocol: TLS, tls: {mode: Terminate, certificateRefs: [{name: bad}]}}", "Accepted=True/Accepted Conflicted=False/NoConflicts ResolvedRefs=False/InvalidCertificateRef Programmed=False/Invalid"},
+		{"TLS that ends nowhere", "{name: l, port: 443, protocol: TLS, tls: {mode: Other}}", "Accepted=False/UnsupportedValue Conflicted=False/NoConflicts ResolvedRefs=True/ResolvedRefs Programmed=False/Invalid"},
+		{"TLS beside HTTPS of one name", "{name: l, port: 443, protocol: TLS, hostname: A.example.com, tls: {mode: Passthrough}}\n  - {name: m, port: 443, protocol: HTTPS, hostname: a.example.com, tls: {certificateRefs: [{name: good}]}}",
+			"Accepted=False/HostnameConflict Conflicted=True/HostnameConflict ResolvedRefs=True/ResolvedRefs Programmed=False/HostnameConflict"},
 		{"passthrough", "{name: l, port: 443, protocol: TLS, tls: {mode: Passthrough}}", "Accepted=True/Accepted Conflicted=False/NoConflicts ResolvedRefs=True/ResolvedRefs Programmed=True/Programmed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := TranslateGateway(w, ports, gatewayOf(t, "  - "+c.listener), true)
+			got := TranslateGateway(w, ports, gatewayOf(t, "  - "+c.listener))
 			if have := reasons(got.Listeners[0].Conditions); have != c.want {
 				t.Errorf("\n got %s\nwant %s", have, c.want)
 			}
@@ -117,7 +147,8 @@ func TestGatewayConditions(t *testing.T) {
 		{"parameters", good, "  infrastructure: {parametersRef: {group: x, kind: Y, name: z}}\n", true, "Accepted=False/InvalidParameters Programmed=False/Invalid"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if have := reasons(TranslateGateway(world{}, ports, gatewayOf(t, c.listeners+c.more), c.addressed).Conditions); have != c.want {
+			got := TranslateGateway(world{}, ports, gatewayOf(t, c.listeners+c.more))
+			if have := reasons(got.Conditions(nil, c.addressed)); have != c.want {
 				t.Errorf("got %s, want %s", have, c.want)
 			}
 		})
@@ -127,7 +158,7 @@ func TestGatewayConditions(t *testing.T) {
 func TestOldestGatewayDecidesThePort(t *testing.T) {
 	older, newer := gatewayOf(t, "  - {name: l, port: 8080, protocol: HTTPS, tls: {}}"), gatewayOf(t, "  - {name: l, port: 8080, protocol: HTTP}")
 	older.CreationTimestamp, newer.CreationTimestamp = metav1.Unix(1, 0), metav1.Unix(2, 0)
-	if modes := Modes(ports, []*gatewayv1.Gateway{newer, older}); !modes[8080] || modes[80] || !modes[443] {
+	if modes := Modes(world{}, ports, []*gatewayv1.Gateway{newer, older}); !modes[8080] || modes[80] || !modes[443] {
 		t.Error(modes)
 	}
 }
@@ -305,6 +336,49 @@ func FuzzAnnotations(f *testing.F) {
 		if slices.Contains(protective, name) && text != "" && !a.refused && a.action.Canary == nil && name != "canary" {
 			if a.action.Access.Basic == nil && a.action.Access.External == nil && len(a.action.Access.Allow)+len(a.action.Access.Deny) == 0 {
 				t.Errorf("%s=%q protects nothing, and the Ingress is served", name, text)
+			}
+		}
+	})
+}
+
+// FuzzRoutes: whatever a route says, the translation ends, and its places are those of listeners.
+func FuzzRoutes(f *testing.F) {
+	f.Add("a.example.com", "/x", "RegularExpression", "X-A", "1", "10s", int32(80))
+	f.Add("*.example.com", "(", "PathPrefix", "", "", "", int32(0))
+	f.Add("", "//../%2e", "Exact", "Host", ".*", "-1h", int32(-1))
+	f.Fuzz(func(t *testing.T, host, path, kind, header, text, timeout string, port int32) {
+		w := world{
+			gateways: map[types.NamespacedName]*gatewayv1.Gateway{key("a", "g"): gatewayOf(t, "  - {name: l, port: 80, protocol: HTTP, hostname: '*.example.com'}\n")},
+			services: map[types.NamespacedName]*corev1.Service{key("a", "s"): service(80)},
+		}
+		pathKind, exact, pattern := gatewayv1.PathMatchType(kind), gatewayv1.HeaderMatchExact, gatewayv1.HeaderMatchRegularExpression
+		r := &gatewayv1.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "r"}, Spec: gatewayv1.HTTPRouteSpec{
+			CommonRouteSpec: gatewayv1.CommonRouteSpec{ParentRefs: []gatewayv1.ParentReference{{Name: "g"}, {Name: "g", Port: &port}}},
+			Hostnames:       []gatewayv1.Hostname{gatewayv1.Hostname(host)},
+			Rules: []gatewayv1.HTTPRouteRule{{
+				Matches: []gatewayv1.HTTPRouteMatch{{
+					Path: &gatewayv1.HTTPPathMatch{Type: &pathKind, Value: &path},
+					Headers: []gatewayv1.HTTPHeaderMatch{
+						{Type: &exact, Name: gatewayv1.HTTPHeaderName(header), Value: text}, {Type: &pattern, Name: gatewayv1.HTTPHeaderName(text), Value: header},
+					},
+				}},
+				Timeouts:    &gatewayv1.HTTPRouteTimeouts{Request: ptr.To(gatewayv1.Duration(timeout))},
+				BackendRefs: []gatewayv1.HTTPBackendRef{{BackendRef: gatewayv1.BackendRef{BackendObjectReference: gatewayv1.BackendObjectReference{Name: "s", Port: &port}}}},
+			}},
+		}}
+		got := TranslateHTTPRoute(w, ports, r)
+		for _, p := range got.Model.Places {
+			for _, name := range p.Hosts {
+				if p.Port != 80 || !strings.HasSuffix(name, ".example.com") {
+					t.Errorf("the place %+v is of no listener", p)
+				}
+			}
+		}
+		for _, rule := range got.Model.Rules {
+			for _, m := range rule.Matches {
+				if m.Kind == model.Regex && m.Pattern == nil && len(got.Model.Places) > 0 {
+					t.Errorf("a pattern without an expression is served: %+v", m)
+				}
 			}
 		}
 	})

@@ -1,0 +1,240 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/barque/barque/edge/gateway/model"
+)
+
+// echo is a TCP server that sends back what it gets, behind a greeting. It ends with the test.
+func echo(t *testing.T, l net.Listener, greeting string) net.Addr {
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				_, _ = io.WriteString(c, greeting)
+				_, _ = io.Copy(c, c)
+			}()
+		}
+	}()
+	return l.Addr()
+}
+
+func listener(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func (b *bench) stream(name string, serve model.Serve, host string, backends []model.Backend) {
+	origin := model.Origin{Kind: "TLSRoute", NamespacedName: types.NamespacedName{Namespace: "n", Name: name}}
+	b.proxy.SetRoutes(map[model.Origin]*model.Route{origin: {
+		Origin: origin, Stream: backends, Places: []model.Place{{Port: 443, Serve: serve, Hosts: []string{host}}},
+	}})
+}
+
+// spoken sends a text over TLS to port 443 and returns the answer until its end.
+func (b *bench) spoken(name, text string) (string, *tls.ConnectionState, error) {
+	c, err := tls.Dial("tcp", b.addr(443), &tls.Config{ServerName: name, InsecureSkipVerify: true})
+	if err != nil {
+		return "", nil, err
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, text); err != nil {
+		return "", nil, err
+	}
+	if err := c.CloseWrite(); err != nil {
+		return "", nil, err
+	}
+	answer, err := io.ReadAll(c)
+	state := c.ConnectionState()
+	return string(answer), &state, err
+}
+
+// TestTerminate: one port has streams whose TLS ends here, others whose TLS the backend ends, and
+// HTTPS.
+func TestTerminate(t *testing.T) {
+	b := newBench(t, Config{})
+	b.certs["end"], b.certs["web"] = certificateFor(t, "end.example.com"), certificateFor(t, "web.example.com")
+	own := certificateFor(t, "pass.example.com")
+	b.service("plain", addrOf(echo(t, listener(t), "plain ")))
+	b.service("pass", addrOf(echo(t, tls.NewListener(listener(t), &tls.Config{Certificates: []tls.Certificate{*own}}), "pass ")))
+	b.serve("web", says("web"))
+	secret := func(name string) []types.NamespacedName { return []types.NamespacedName{{Namespace: "n", Name: name}} }
+	b.listen(
+		model.Listener{Port: 443, Serve: model.Terminate, Hostname: "*.example.com", Certificates: secret("end"), Isolated: true},
+		model.Listener{Port: 443, Serve: model.Terminate, Hostname: "alone.example.com", Certificates: secret("end"), Isolated: true},
+		model.Listener{Port: 443, Serve: model.Passthrough, Hostname: "pass.example.com", Isolated: true},
+		model.Listener{Port: 443, Serve: model.HTTPS, Hostname: "web.example.com", Certificates: secret("web"), Isolated: true},
+	)
+	b.stream("end", model.Terminate, "*.example.com", to("plain"))
+	b.stream("pass", model.Passthrough, "pass.example.com", to("pass"))
+	b.route("web", []model.Rule{rule("/", model.Action{Backends: to("web")})}, model.Place{Port: 443, Serve: model.HTTPS, Hosts: []string{"web.example.com"}})
+	for _, c := range []struct{ name, text, want, certificate string }{
+		{"end.example.com", "hello", "plain hello", "end.example.com"},
+		{"END.example.com", "hello", "plain hello", "end.example.com"},
+		{"a.b.example.com", "hello", "plain hello", "end.example.com"},
+		{"pass.example.com", "hello", "pass hello", "pass.example.com"},
+		{"alone.example.com", "hello", "", "end.example.com"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, state, err := b.spoken(c.name, c.text)
+			if c.want == "" && err != nil {
+				return // the reset may come first
+			}
+			if err != nil || got != c.want {
+				t.Fatalf("got %q, %v; want %q", got, err, c.want)
+			}
+			if shown := state.PeerCertificates[0].DNSNames[0]; shown != c.certificate {
+				t.Errorf("the certificate of %s", shown)
+			}
+		})
+	}
+	t.Run("HTTPS beside it", func(t *testing.T) {
+		client := &http.Transport{
+			TLSClientConfig: &tls.Config{ServerName: "web.example.com", InsecureSkipVerify: true}, DisableKeepAlives: true,
+		}
+		r := httptest.NewRequest(http.MethodGet, "https://"+b.addr(443)+"/x", nil)
+		r.Host, r.RequestURI = "web.example.com", ""
+		resp, err := client.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if got := text(t, resp); got != "web /x" {
+			t.Error(got)
+		}
+	})
+	if _, _, err := b.spoken("example.org", "hello"); err == nil {
+		t.Error("a name without a listener was connected")
+	}
+}
+
+// ca returns an authority with one certificate.
+func ca(c *tls.Certificate) *Authority {
+	of, err := x509.ParseCertificate(c.Certificate[0])
+	if err != nil {
+		panic(err)
+	}
+	return &Authority{Certificates: []*x509.Certificate{of}}
+}
+
+func verified(service string, v *model.Verify) []model.Backend {
+	all := to(service)
+	all[0].Verify = v
+	return all
+}
+
+func configMaps(names ...string) (all []types.NamespacedName) {
+	for _, n := range names {
+		all = append(all, types.NamespacedName{Namespace: "n", Name: n})
+	}
+	return all
+}
+
+// TestVerifiedBackend: a backend with a policy has the right certificate, or gets no request.
+func TestVerifiedBackend(t *testing.T) {
+	b := newBench(t, Config{})
+	own, other := certificateFor(t, "backend.example.com", "spiffe://x/y"), certificateFor(t, "backend.example.com")
+	backend := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.TLS.ServerName) }))
+	backend.TLS = &tls.Config{Certificates: []tls.Certificate{*own}}
+	backend.StartTLS()
+	t.Cleanup(backend.Close)
+	b.service("s", addrOf(backend.Listener.Addr()))
+	b.cas["own"], b.cas["other"] = ca(own), ca(other)
+	b.listen(model.Listener{Port: 80})
+	for _, c := range []struct {
+		name   string
+		verify model.Verify
+		want   int
+	}{
+		{"right", model.Verify{Hostname: "backend.example.com", Authorities: configMaps("own")}, 200},
+		{"one of two CAs", model.Verify{Hostname: "backend.example.com", Authorities: configMaps("other", "own")}, 200},
+		{"another name", model.Verify{Hostname: "x.example.com", Authorities: configMaps("own")}, 502},
+		{"another CA", model.Verify{Hostname: "backend.example.com", Authorities: configMaps("other")}, 502},
+		{"no CA that is there", model.Verify{Hostname: "backend.example.com", Authorities: configMaps("gone")}, 502},
+		{"the system's CAs", model.Verify{Hostname: "backend.example.com"}, 502},
+		{"invalid", model.Verify{Hostname: "backend.example.com", Authorities: configMaps("own"), Invalid: "options"}, 502},
+		{"a URI", model.Verify{Hostname: "x.example.com", Names: []string{"spiffe://x/y"}, Authorities: configMaps("own")}, 200},
+		{"another URI", model.Verify{Hostname: "backend.example.com", Names: []string{"spiffe://x/z"}, Authorities: configMaps("own")}, 502},
+		{"a name with a star", model.Verify{Hostname: "x.example.com", Names: []string{"a.org", "*.example.com"}, Authorities: configMaps("own")}, 200},
+		{"another name with a star", model.Verify{Hostname: "x.example.com", Names: []string{"*.com"}, Authorities: configMaps("own")}, 502},
+		{"a URI of another CA", model.Verify{Hostname: "x.example.com", Names: []string{"spiffe://x/y"}, Authorities: configMaps("other")}, 502},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b.route("r", []model.Rule{rule("/", model.Action{Backends: verified("s", &c.verify)})})
+			resp := b.get("http://x/")
+			if resp.StatusCode != c.want {
+				t.Fatalf("got %d, want %d", resp.StatusCode, c.want)
+			}
+			if got := text(t, resp); c.want == 200 && got != c.verify.Hostname {
+				t.Errorf("the server name %q, want %q", got, c.verify.Hostname)
+			}
+		})
+	}
+}
+
+// TestChangedCA: requests go by the CAs that a ConfigMap has now, without a change of routes.
+func TestChangedCA(t *testing.T) {
+	b := newBench(t, Config{})
+	own, other := certificateFor(t, "backend.example.com"), certificateFor(t, "backend.example.com")
+	backend := httptest.NewUnstartedServer(says("s"))
+	backend.TLS = &tls.Config{Certificates: []tls.Certificate{*own}}
+	backend.StartTLS()
+	t.Cleanup(backend.Close)
+	b.service("s", addrOf(backend.Listener.Addr()))
+	b.listen(model.Listener{Port: 80})
+	b.route("r", []model.Rule{rule("/", model.Action{Backends: verified("s", &model.Verify{Hostname: "backend.example.com", Authorities: configMaps("ca")})})})
+	for _, step := range []struct {
+		name string
+		ca   *Authority
+		want int
+	}{{"right", ca(own), 200}, {"wrong", ca(other), 502}, {"gone", nil, 502}, {"right again", ca(own), 200}} {
+		b.mu.Lock()
+		b.cas["ca"] = step.ca
+		b.mu.Unlock()
+		if code := b.get("http://x/").StatusCode; code != step.want {
+			t.Errorf("%s: %d, want %d", step.name, code, step.want)
+		}
+	}
+	b.proxy.out.mu.Lock()
+	defer b.proxy.out.mu.Unlock()
+	if n := len(b.proxy.out.secure); n != 1 {
+		t.Errorf("%d transports are kept, want 1", n)
+	}
+}
+
+// TestVerifiedStream: a stream whose TLS ends here goes to its backend by TLS, if a policy says so.
+func TestVerifiedStream(t *testing.T) {
+	b := newBench(t, Config{})
+	own := certificateFor(t, "backend.example.com")
+	b.certs["end"], b.cas["own"], b.cas["other"] = certificateFor(t, "end.example.com"), ca(own), ca(certificateFor(t, "backend.example.com"))
+	b.service("s", addrOf(echo(t, tls.NewListener(listener(t), &tls.Config{Certificates: []tls.Certificate{*own}}), "")))
+	b.listen(model.Listener{Port: 443, Serve: model.Terminate, Hostname: "", Certificates: []types.NamespacedName{{Namespace: "n", Name: "end"}}})
+	b.stream("r", model.Terminate, "", verified("s", &model.Verify{Hostname: "backend.example.com", Authorities: configMaps("own")}))
+	if got, _, err := b.spoken("end.example.com", "hello"); err != nil || got != "hello" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	for _, name := range []string{"other", "gone"} {
+		b.stream("r", model.Terminate, "", verified("s", &model.Verify{Hostname: "backend.example.com", Authorities: configMaps(name)}))
+		if got, _, err := b.spoken("end.example.com", "hello"); err == nil && got != "" {
+			t.Errorf("%s: got %q", name, got)
+		}
+	}
+}
