@@ -102,7 +102,7 @@ func (r *Route) place(c Cluster, ports Ports, o *object, ref *gatewayv1.ParentRe
 		}
 		hosts++
 		r.Attached = append(r.Attached, Attached{Gateway: types.NamespacedName{Namespace: g.Namespace, Name: g.Name}, Listener: l.Name})
-		if l.Serves {
+		if names = isolated(l, translated.Listeners, names); l.Serves && len(names) > 0 {
 			r.Model.Places = append(r.Model.Places, model.Place{Port: l.Model.Port, Serve: l.Model.Serve, Hosts: names})
 		}
 	}
