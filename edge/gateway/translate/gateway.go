@@ -52,7 +52,7 @@ func TranslateGateway(c Cluster, ports Ports, g *gatewayv1.Gateway, addressed bo
 		return condition(string(gatewayv1.GatewayConditionProgrammed), string(reason), message, ok, generation)
 	}
 	switch {
-	case len(g.Spec.Addresses) > 0:
+	case wantsAddress(g):
 		out.Conditions = append(out.Conditions, accepted(gatewayv1.GatewayReasonUnsupportedAddress, refused, false))
 	case refused != "":
 		out.Conditions = append(out.Conditions, accepted(gatewayv1.GatewayReasonInvalidParameters, refused, false))
@@ -78,7 +78,7 @@ func TranslateGateway(c Cluster, ports Ports, g *gatewayv1.Gateway, addressed bo
 // refused: its owner relies on that field.
 func refusedGateway(g *gatewayv1.Gateway) string {
 	switch {
-	case len(g.Spec.Addresses) > 0:
+	case wantsAddress(g):
 		return "spec.addresses is not supported: the gateway has the addresses of the nodes"
 	case g.Spec.Infrastructure != nil && g.Spec.Infrastructure.ParametersRef != nil:
 		return "spec.infrastructure.parametersRef is not supported"
@@ -86,6 +86,14 @@ func refusedGateway(g *gatewayv1.Gateway) string {
 		return "spec.tls is not supported: clients' certificates are not verified"
 	}
 	return ""
+}
+
+// wantsAddress reports whether a Gateway names an address. An IP address without a value leaves the
+// choice to the gateway.
+func wantsAddress(g *gatewayv1.Gateway) bool {
+	return slices.ContainsFunc(g.Spec.Addresses, func(a gatewayv1.GatewaySpecAddress) bool {
+		return value(a.Type, gatewayv1.IPAddressType) != gatewayv1.IPAddressType || a.Value != ""
+	})
 }
 
 func translateListener(c Cluster, ports Ports, g *gatewayv1.Gateway, l *gatewayv1.Listener) Listener {

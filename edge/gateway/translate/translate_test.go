@@ -114,6 +114,8 @@ func TestGatewayConditions(t *testing.T) {
 		{"in part", good + bad, "", true, "Accepted=True/ListenersNotValid Programmed=True/Programmed"},
 		{"bad", bad, "", true, "Accepted=False/ListenersNotValid Programmed=False/Invalid"},
 		{"address", good, "  addresses: [{value: 192.0.2.1}]\n", true, "Accepted=False/UnsupportedAddress Programmed=False/Invalid"},
+		{"kind of address", good, "  addresses: [{type: Hostname}]\n", true, "Accepted=False/UnsupportedAddress Programmed=False/Invalid"},
+		{"any address", good, "  addresses: [{type: IPAddress}]\n", true, "Accepted=True/Accepted Programmed=True/Programmed"},
 		{"parameters", good, "  infrastructure: {parametersRef: {group: x, kind: Y, name: z}}\n", true, "Accepted=False/InvalidParameters Programmed=False/Invalid"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
