@@ -114,7 +114,9 @@ func translateListener(c Cluster, ports Ports, g *gatewayv1.Gateway, l *gatewayv
 		set(gatewayv1.ListenerConditionConflicted, gatewayv1.ListenerReasonNoConflicts, "", false)
 	}
 	kinds, unknown := routeKinds(l)
-	out.Kinds = kinds
+	if out.Kinds = kinds; reason == gatewayv1.ListenerReasonUnsupportedValue {
+		out.Kinds = []gatewayv1.RouteGroupKind{} // no route can attach
+	}
 	resolved, why := gatewayv1.ListenerReasonResolvedRefs, ""
 	if unknown {
 		resolved, why = gatewayv1.ListenerReasonInvalidRouteKinds, "allowedRoutes.kinds has a kind that this protocol does not have"

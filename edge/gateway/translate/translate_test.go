@@ -102,6 +102,21 @@ func TestListenerConditions(t *testing.T) {
 	}
 }
 
+// A listener whose mode is not supported has no kinds of routes, so none attaches to it.
+func TestUnsupportedListenerHasNoKinds(t *testing.T) {
+	w := world{gateways: map[types.NamespacedName]*gatewayv1.Gateway{
+		key("a", "g"): gatewayOf(t, "  - {name: l, port: 443, protocol: HTTPS, tls: {mode: Passthrough}}"),
+	}}
+	listener := TranslateGateway(w, ports, w.gateways[key("a", "g")], true).Listeners[0]
+	if listener.Kinds == nil || len(listener.Kinds) > 0 {
+		t.Errorf("kinds %v", listener.Kinds)
+	}
+	got := TranslateHTTPRoute(w, ports, read[gatewayv1.HTTPRoute](t, "metadata: {name: r, namespace: a}\nspec: {parentRefs: [{name: g}]}"))
+	if have := got.Parents[0].Conditions[0].Reason; have != string(gatewayv1.RouteReasonNotAllowedByListeners) || len(got.Attached) > 0 {
+		t.Errorf("the route: %s, attached %v", have, got.Attached)
+	}
+}
+
 func TestGatewayConditions(t *testing.T) {
 	good, bad := "  - {name: l, port: 80, protocol: HTTP}\n", "  - {name: m, port: 22, protocol: HTTP}\n"
 	for _, c := range []struct {
