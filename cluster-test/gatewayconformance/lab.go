@@ -42,17 +42,17 @@ type lab struct {
 }
 
 // open starts the cluster. A lab that is returned with an error is to be closed, too.
-func open(ctx context.Context, p *programs, standIns map[name.Tag]v1.Image) (*lab, error) {
+func open(ctx context.Context, o options, p *programs, standIns map[name.Tag]v1.Image) (*lab, error) {
 	l := &lab{programs: p}
 	var err error
 	if l.images, err = registry.New(ctx, standIns); err != nil {
 		return nil, err
 	}
-	say("starting %d servers and %d agents", servers, agents)
+	say("starting a cluster: servers %d, agents %d", o.servers, o.agents)
 	started, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	l.cluster, err = clustertest.Up(started, clustertest.Options{
-		Servers: servers, Agents: agents, NodeArgs: nodeArgs, Registry: l.images,
+		Servers: o.servers, Agents: o.agents, NodeArgs: nodeArgs, Registry: l.images,
 	})
 	return l, err
 }
@@ -100,7 +100,7 @@ func (l *lab) all(ctx context.Context, o options, once []string) error {
 		return err
 	}
 	text, err := update(string(page), run{
-		Barque: version, Suite: l.programs.version, Date: began.UTC(), Took: took, Files: files,
+		Barque: version, Suite: l.programs.version, Servers: o.servers, Agents: o.agents, Date: began.UTC(), Took: took, Files: files,
 	}, report, results)
 	if err != nil {
 		return fmt.Errorf("%s stays as it was: %w", o.page, err)
@@ -188,7 +188,11 @@ func (l *lab) run(ctx context.Context, out, version string, args ...string) ([]r
 		return nil, fmt.Errorf("read the suite's output: %w; see %s", err, log.Name())
 	}
 	if len(results) == 0 {
-		return nil, fmt.Errorf("the suite did not begin (%v); its last words:\n%s", ended, clustertest.Tail(log.Name(), 20))
+		text, err := os.ReadFile(log.Name())
+		if err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("the suite came to no test (%v): %s; see %s", ended, reason(string(text), nil), log.Name())
 	}
 	return results, nil
 }

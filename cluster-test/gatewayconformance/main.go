@@ -21,18 +21,14 @@ import (
 	clustertest "github.com/barque/barque/cluster-test"
 )
 
-// The size of the cluster: backends are on servers and on an agent.
-const (
-	servers = 3
-	agents  = 1
-)
-
 type options struct {
 	only  string // name of a test; "" for all
 	page  string
 	out   string
 	cache string
 	build bool // nothing else
+	// The size of the cluster. By default backends are on servers and on an agent.
+	servers, agents int
 }
 
 func main() {
@@ -43,6 +39,8 @@ func main() {
 	flag.StringVar(&o.out, "out", "bin/conformance-gateway-report", "directory for the report and logs")
 	flag.StringVar(&o.cache, "cache", "", "directory for what is built once "+
 		"(default: barque-conformance-gateway in the user's cache directory)")
+	flag.IntVar(&o.servers, "servers", 3, "how many servers the cluster has")
+	flag.IntVar(&o.agents, "agents", 1, "how many agents the cluster has")
 	flag.BoolVar(&o.build, "build-only", false, "build the suite and make the images, and start no cluster")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -93,7 +91,7 @@ func conformance(ctx context.Context, o options) (err error) {
 	if err != nil || o.build {
 		return err
 	}
-	lab, err := open(ctx, p, standIns)
+	lab, err := open(ctx, o, p, standIns)
 	if lab != nil {
 		defer func() { err = errors.Join(err, lab.close(o.out)) }()
 	}

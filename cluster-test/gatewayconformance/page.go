@@ -23,9 +23,12 @@ const passedHeading = "#### Passed"
 type run struct {
 	Barque string // version of the binary
 	Suite  string // version of the suite
-	Date   time.Time
-	Took   time.Duration
-	Files  []suiterun.Artefact
+	// The size of the cluster.
+	Servers, Agents int
+
+	Date  time.Time
+	Took  time.Duration
+	Files []suiterun.Artefact
 }
 
 // update returns the page with the results of a full run.
@@ -34,8 +37,8 @@ func update(page string, of run, r *report, results []result) (string, error) {
 		return "", errors.New("there are no results")
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "Barque %s, the suite of Gateway API %s (%s channel), %d servers and %d agent,\n%s, %d minutes.\n\n%s\n%s",
-		of.Barque, of.Suite, r.GatewayAPIChannel, servers, agents, of.Date.Format("2 January 2006"),
+	fmt.Fprintf(&b, "Barque %s, the suite of Gateway API %s (%s channel),\nservers: %d, agents: %d, %s, %d minutes.\n\n%s\n%s",
+		of.Barque, of.Suite, r.GatewayAPIChannel, of.Servers, of.Agents, of.Date.Format("2 January 2006"),
 		int(of.Took.Round(time.Minute).Minutes()), table(r), suiterun.Table(of.Files))
 	b.WriteString("\n#### Failed\n\n")
 	bad := with(results, failed)

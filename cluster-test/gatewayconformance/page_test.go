@@ -11,12 +11,12 @@ import (
 )
 
 var someRun = run{
-	Barque: "1.2", Suite: "v1.6.3", Date: time.Date(2026, 11, 30, 11, 0, 0, 0, time.UTC), Took: 20*time.Minute + 20*time.Second,
+	Barque: "1.2", Suite: "v1.6.3", Servers: 3, Agents: 1, Date: time.Date(2026, 11, 30, 11, 0, 0, 0, time.UTC), Took: 20*time.Minute + 20*time.Second,
 	Files: []suiterun.Artefact{{Name: "report.yaml", Bytes: 12, SHA256: "abc"}},
 }
 
-const written = `Barque 1.2, the suite of Gateway API v1.6.3 (standard channel), 3 servers and 1 agent,
-30 November 2026, 20 minutes.
+const written = `Barque 1.2, the suite of Gateway API v1.6.3 (standard channel),
+servers: 3, agents: 1, 30 November 2026, 20 minutes.
 
 | profile | core: passed | failed | skipped | extended: passed | failed | skipped | features: claimed | not |
 |---|---|---|---|---|---|---|---|---|

@@ -103,11 +103,15 @@ func readEvents(events io.Reader, log io.Writer, progress bool) ([]result, error
 }
 
 var (
-	testifyError   = regexp.MustCompile(`(?s)Error:\s+(.*?)\n\s+Test:`)
+	testifyError = regexp.MustCompile(`(?s)Error:\s+(.*?)\n\s+Test:`)
+	// The suite logs each try, and ends with a line that says only how many there were.
+	lastTry        = regexp.MustCompile(`(?s).*not ready yet: (.*?) \(after `)
+	lastLine       = regexp.MustCompile(`(?s).*\n\s*[\w./-]+\.go:\d+: ([^\n]*)`)
 	testifyMessage = regexp.MustCompile(`(?s)Messages:\s+(.*?)\n\s*(?:[\w./-]+\.go:\d+:|---|===|$)`)
 )
 
-// reason is the beginning of the first error in the output of a test, with the parts that failed.
+// reason is the beginning of an error in the output of a test: the first one that is marked as such,
+// or else the last one. Before it stands the first part that has failed.
 func reason(output string, parts []string) string {
 	text := "no error in its output"
 	if m := testifyError.FindStringSubmatch(output); m != nil {
@@ -115,9 +119,13 @@ func reason(output string, parts []string) string {
 		if m := testifyMessage.FindStringSubmatch(output); m != nil {
 			text += ": " + m[1]
 		}
+	} else if m := lastTry.FindStringSubmatch(output); m != nil {
+		text = m[1]
+	} else if m := lastLine.FindStringSubmatch("\n" + output); m != nil {
+		text = m[1]
 	}
-	if len(parts) > 0 {
-		text = strings.Join(parts, "; ") + ": " + text
+	if len(parts) > 0 { // the innermost end first
+		text = parts[0] + ": " + text
 	}
 	runes := []rune(strings.Join(strings.Fields(text), " "))
 	if len(runes) > 300 {

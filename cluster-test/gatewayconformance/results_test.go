@@ -55,6 +55,26 @@ func TestReadEvents(t *testing.T) {
 	}
 }
 
+func TestReason(t *testing.T) {
+	for _, c := range []struct {
+		name, output string
+		parts        []string
+		want         string
+	}{
+		{"tries", "    http.go:1: now: not ready yet: expected 200, got 404 (after 1s)\n    http.go:1: now: not ready yet: expected 200, got 500 (after 2s)\n" +
+			"    http.go:2: now: timeout while waiting\n", []string{"one", "two"}, "one: expected 200, got 500"},
+		{"a line", "    a.go:1: first\n    b.go:2: last\n--- FAIL: TestConformance/X (0.00s)\n", nil, "last"},
+		{"an assertion", "  \tError:  \tnot equal\n  \tTest:  \tX\n  http.go:1: not ready yet: late (after 1s)\n", nil, "not equal"},
+		{"nothing", "--- FAIL\n", nil, "no error in its output"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := reason(c.output, c.parts); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
 func TestLost(t *testing.T) {
 	err := refuse(lost([]string{"Accepted", "Broken", "UDPRoute", "Gone"}, someResults), "the page")
 	want := `2 tests that the page lists as passed did not pass; mend that, or take them off its list:
