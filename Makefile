@@ -388,6 +388,11 @@ conformance: build ## run Kubernetes' conformance specs and write docs/conforman
 	$(GO) build -o bin/conformance ./cluster-test/conformance
 	$(SUDO) env PATH="$$PATH" GO='$(GO)' BARQUE_BIN=$(CURDIR)/bin/barque bin/conformance -only "$${ONLY-}" -labels "$${LABELS-}" -others "$${OTHERS-}" -procs $(or $(PROCS),6) -cache "$${CONFORMANCE_CACHE-}" $(ARGS)
 
+.PHONY: conformance-gateway
+conformance-gateway: build ## run the Gateway API's conformance suite and write its part of docs/conformance.md (ONLY=Test CONFORMANCE_CACHE=directory ARGS=-build-only; as root)
+	$(GO) build -o bin/conformance-gateway ./cluster-test/gatewayconformance
+	$(SUDO) env PATH="$$PATH" GO='$(GO)' BARQUE_BIN=$(CURDIR)/bin/barque bin/conformance-gateway -only "$${ONLY-}" -cache "$${CONFORMANCE_CACHE-}" $(ARGS)
+
 # ONLY, as that of conformance, may have quotes.
 .PHONY: operators
 operators: build ## run programs of other authors as these ship them, with a leader's death and a restart of all machines, and write docs/operators.md (ONLY='JavaScript' ARGS=-build-only OPERATORS_CACHE=directory; as root)

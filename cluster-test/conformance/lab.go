@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -21,6 +19,7 @@ import (
 	clustertest "github.com/barque/barque/cluster-test"
 	"github.com/barque/barque/cluster-test/images"
 	"github.com/barque/barque/cluster-test/registry"
+	"github.com/barque/barque/cluster-test/suiterun"
 )
 
 // lab is a cluster on which the suite can run.
@@ -94,7 +93,7 @@ func (l *lab) close(out string) error {
 	var err error
 	if l.cluster != nil {
 		for _, n := range l.cluster.Nodes() {
-			err = errors.Join(err, copyFile(l.cluster.LogFile(n), filepath.Join(out, n+".log")))
+			err = errors.Join(err, suiterun.CopyFile(l.cluster.LogFile(n), filepath.Join(out, n+".log")))
 		}
 		err = errors.Join(err, l.cluster.Down())
 	}
@@ -173,7 +172,7 @@ func (l *lab) all(ctx context.Context, o options, once []string) error {
 	if err := refuse(lost(once, results), o.page); err != nil {
 		return err
 	}
-	version, err := barqueVersion(ctx)
+	version, err := suiterun.BarqueVersion(ctx)
 	if err != nil {
 		return err
 	}
@@ -181,7 +180,7 @@ func (l *lab) all(ctx context.Context, o options, once []string) error {
 	if err != nil {
 		return err
 	}
-	artefacts, err := describe(l.suite.out, t.reports)
+	artefacts, err := suiterun.Describe(l.suite.out, t.reports...)
 	if err != nil {
 		return err
 	}
@@ -285,31 +284,4 @@ func summarize(w io.Writer, results []result) {
 		fmt.Fprintf(w, "left out, since the cluster has no %s: %d\n", p, parts[p])
 	}
 	fmt.Fprintf(w, "\n%s", table(results))
-}
-
-func barqueVersion(ctx context.Context) (string, error) {
-	binary, err := clustertest.Binary()
-	if err != nil {
-		return "", err
-	}
-	out, err := exec.CommandContext(ctx, binary, "version", "-o", "json").Output()
-	if err != nil {
-		return "", fmt.Errorf("ask %s for its version: %w", binary, err)
-	}
-	var v struct{ Version string }
-	return v.Version, json.Unmarshal(out, &v)
-}
-
-func copyFile(from, to string) error {
-	source, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer source.Close()
-	target, err := os.Create(to)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(target, source)
-	return errors.Join(err, target.Close())
 }

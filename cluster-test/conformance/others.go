@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/barque/barque/cluster-test/suiterun"
 )
 
 // otherSIGs are those that OTHERS=all runs: all but Windows.
@@ -141,7 +143,7 @@ func (l *lab) others(ctx context.Context, o options) error {
 	}
 	which.done = names(earlier)
 	// The version comes first: an interruption ends this context, and leaves results to write.
-	version, err := barqueVersion(ctx)
+	version, err := suiterun.BarqueVersion(ctx)
 	if err != nil {
 		return err
 	}

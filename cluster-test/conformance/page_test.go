@@ -2,14 +2,15 @@ package main
 
 import (
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/barque/barque/cluster-test/suiterun"
 )
 
-const emptyPage = "# Title\n\nText.\n\n" + beginMark + "\n" + endMark + "\nMore text.\n"
+var emptyPage = "# Title\n\nText.\n\n" + section.Begin + "\n" + section.End + "\nMore text.\n"
 
 var (
 	someResults = []result{
@@ -21,7 +22,7 @@ var (
 		{Spec: "[sig-node] E", SIG: "node", Verdict: leftOut, Part: "Job"},
 	}
 	someRun = run{Barque: "1.2", Suite: "v1.37.1", Servers: 3, Agents: 2, Date: time.Date(2026, 11, 3, 23, 0, 0, 0, time.UTC),
-		Took: 40*time.Minute + 20*time.Second, Artefacts: []artefact{{Name: "first.json", Bytes: 12, SHA256: "abc"}}}
+		Took: 40*time.Minute + 20*time.Second, Artefacts: []suiterun.Artefact{{Name: "first.json", Bytes: 12, SHA256: "abc"}}}
 )
 
 const writtenPage = `# Title
@@ -100,20 +101,6 @@ func TestEmptyListsSayNone(t *testing.T) {
 	}
 }
 
-func TestDescribe(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "first.json"), []byte("abc"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	want := []artefact{{"first.json", 3, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"}}
-	if got, err := describe(dir, []string{"first.json"}); err != nil || !slices.Equal(got, want) {
-		t.Errorf("%+v, %v", got, err)
-	}
-	if _, err := describe(dir, []string{"again.json"}); err == nil {
-		t.Error("a report that is missing was described")
-	}
-}
-
 func TestPageIsKept(t *testing.T) {
 	for name, c := range map[string]struct {
 		page    string
@@ -123,7 +110,7 @@ func TestPageIsKept(t *testing.T) {
 		"a spec was not reached": {emptyPage, append(slices.Clone(someResults), result{Verdict: notReached}), "1 specs were not reached"},
 		"nothing ran":            {emptyPage, nil, "no results"},
 		"no marks":               {"# Title\n", someResults, "the page lacks the lines"},
-		"no end":                 {beginMark, someResults, "the page lacks the lines"},
+		"no end":                 {section.Begin, someResults, "the page lacks the lines"},
 	} {
 		if page, err := update(c.page, someRun, c.results); err == nil || !strings.Contains(err.Error(), c.want) || page != "" {
 			t.Errorf("%s: %q, %v", name, page, err)

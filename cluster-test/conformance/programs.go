@@ -1,22 +1,17 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
+
+	"github.com/barque/barque/cluster-test/suiterun"
 )
 
-// module is where the go.mod is that says which Kubernetes the suite is of.
-const module = "cluster-test/conformance/upstream"
+// module has the go.mod that says which Kubernetes the suite is of.
+const module suiterun.Module = "cluster-test/conformance/upstream"
 
 // upstream is the module that the suite is part of.
 const upstream = "k8s.io/kubernetes"
@@ -30,46 +25,16 @@ type programs struct {
 
 // build builds the programs, or finds those of an earlier time.
 func build(ctx context.Context, cache string) (*programs, error) {
-	out, err := golang(ctx, "list", "-m", "-f", "{{.Version}} {{.Dir}}", upstream)
+	version, source, err := module.Source(ctx, upstream, say)
 	if err != nil {
 		return nil, err
 	}
-	p := &programs{}
-	version, dir, _ := strings.Cut(strings.TrimSpace(out), " ")
-	if p.version, p.source = version, dir; dir == "" {
-		say("downloading %s %s", upstream, version)
-		if _, err := golang(ctx, "mod", "download", upstream); err != nil {
-			return nil, err
-		}
-		if p.source, err = golang(ctx, "list", "-m", "-f", "{{.Dir}}", upstream); err != nil {
-			return nil, err
-		}
-		p.source = strings.TrimSpace(p.source)
-	}
-	key, err := programsKey(ctx)
+	key, err := module.Key(ctx, targets)
 	if err != nil {
 		return nil, err
 	}
-	p.dir = filepath.Join(cache, "programs-"+key)
-	if _, err := os.Stat(p.dir); !errors.Is(err, fs.ErrNotExist) {
-		return p, err
-	}
-	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return nil, err
-	}
-	work, err := os.MkdirTemp(cache, "making-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(work)
-	if err := p.compile(ctx, work); err != nil {
-		return nil, err
-	}
-	// Renamed when all are there: a directory that exists is whole.
-	if err := os.Rename(work, p.dir); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, err
-	}
-	return p, nil
+	p := &programs{dir: filepath.Join(cache, "programs-"+key), source: source, version: version}
+	return p, suiterun.Once(p.dir, func(work string) error { return p.compile(ctx, work) })
 }
 
 // targets are the programs that are built, and their packages.
@@ -98,7 +63,7 @@ func (p *programs) compile(ctx context.Context, dir string) error {
 			command = []string{"test", "-c", "-vet=off"}
 		}
 		command = append(command, "-ldflags", flags, "-o", filepath.Join(dir, target.program), target.pkg)
-		if _, err := golang(ctx, command...); err != nil {
+		if _, err := module.Go(ctx, command...); err != nil {
 			return err
 		}
 	}
@@ -109,44 +74,6 @@ func (p *programs) compile(ctx context.Context, dir string) error {
 		return fmt.Errorf("compile pause: %w: %s", err, out)
 	}
 	return nil
-}
-
-// programsKey names the sources of the programs and their tools.
-func programsKey(ctx context.Context) (string, error) {
-	h := sha256.New()
-	for _, file := range []string{"go.mod", "go.sum"} {
-		data, err := os.ReadFile(filepath.Join(module, file))
-		if err != nil {
-			return "", fmt.Errorf("%w; run this in the root of Barque's source", err)
-		}
-		h.Write(data)
-	}
-	compiler, err := golang(ctx, "env", "GOVERSION")
-	if err != nil {
-		return "", err
-	}
-	fmt.Fprintln(h, compiler, runtime.GOARCH, targets)
-	return hex.EncodeToString(h.Sum(nil))[:16], nil
-}
-
-// golang runs the go command in the suite's module.
-func golang(ctx context.Context, args ...string) (string, error) {
-	program := os.Getenv("GO")
-	if program == "" {
-		program = "go"
-	}
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Dir = module
-	// The same flags on all machines and for all makers: a build finds what another one has cached.
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-trimpath -buildvcs=false")
-	var complaint bytes.Buffer
-	cmd.Stderr = &complaint
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("go %s, in %s: %w: %s",
-			strings.Join(args, " "), module, err, strings.TrimSpace(complaint.String()))
-	}
-	return string(out), nil
 }
 
 // images returns the names of all images that the suite may use.

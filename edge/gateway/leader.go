@@ -202,7 +202,7 @@ func (w *statusWriter) write(ctx context.Context) error {
 		}
 	}
 	for _, c := range list[gatewayv1.GatewayClass](o.classes) {
-		keep(w.class(ctx, c))
+		keep(w.class(ctx, c, ports))
 	}
 	routes := w.routes(ctx, cluster, ports, keep)
 	served := routes.served
@@ -325,17 +325,17 @@ func conditions(have, want []metav1.Condition) ([]metav1.Condition, bool) {
 	return next, changed
 }
 
-func (w *statusWriter) class(ctx context.Context, c *gatewayv1.GatewayClass) error {
+func (w *statusWriter) class(ctx context.Context, c *gatewayv1.GatewayClass, ports translate.Ports) error {
 	if !translate.Ours(c) {
 		return nil
 	}
-	next, changed := conditions(c.Status.Conditions, translate.ClassStatus(c))
-	if !changed {
+	next := c.DeepCopy()
+	next.Status.Conditions, _ = conditions(c.Status.Conditions, translate.ClassStatus(c))
+	next.Status.SupportedFeatures = translate.Features(ports)
+	if equality.Semantic.DeepEqual(c.Status, next.Status) {
 		return nil
 	}
-	of := c.DeepCopy()
-	of.Status.Conditions = next
-	_, err := w.gateways.GatewayClasses().UpdateStatus(ctx, of, metav1.UpdateOptions{})
+	_, err := w.gateways.GatewayClasses().UpdateStatus(ctx, next, metav1.UpdateOptions{})
 	return err
 }
 

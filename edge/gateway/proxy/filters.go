@@ -233,7 +233,6 @@ func (a *action) preflight(w http.ResponseWriter, r *http.Request, x *exchange) 
 	if ok {
 		h := w.Header()
 		a.share(h, x)
-		h.Del("Access-Control-Expose-Headers")
 		h.Set("Access-Control-Allow-Methods", listed(c.Methods, c.AnyMethod, c.Credentials, asked))
 		if names := listed(c.Headers, c.AnyHeader, c.Credentials, r.Header.Get("Access-Control-Request-Headers")); names != "" {
 			h.Set("Access-Control-Allow-Headers", names)

@@ -456,7 +456,7 @@ func TestCORS(t *testing.T) {
 		w.Header().Set("Access-Control-Allow-Origin", "of the backend")
 	})
 	b.listen(model.Listener{Port: 80})
-	b.route("r", []model.Rule{rule("/", model.Action{Backends: to("s"), CORS: &model.CORS{Origins: []string{"https://*.example.com"}, Methods: []string{"GET"}, Credentials: true}})})
+	b.route("r", []model.Rule{rule("/", model.Action{Backends: to("s"), CORS: &model.CORS{Origins: []string{"https://*.example.com"}, Methods: []string{"GET"}, Expose: []string{"X-A", "X-B"}, Credentials: true}})})
 	for _, c := range []struct {
 		method, origin, want string
 		code                 int
@@ -470,6 +470,10 @@ func TestCORS(t *testing.T) {
 		resp := b.do(r)
 		if got := resp.Header.Get("Access-Control-Allow-Origin"); got != c.want || resp.StatusCode != c.code {
 			t.Errorf("%+v: got %q and %d", c, got, resp.StatusCode)
+		}
+		// Upstream's conformance suite wants this field in answers to preflights, too.
+		if got := resp.Header.Get("Access-Control-Expose-Headers"); (got == "X-A, X-B") != (c.want != "") {
+			t.Errorf("%+v: headers to expose %q", c, got)
 		}
 	}
 }

@@ -149,7 +149,7 @@ func (r *Route) place(c Cluster, o *object, ref *gatewayv1.ParentReference, p *p
 		if g := nameOf(p.gateway); !slices.Contains(r.Gateways, g) {
 			r.Gateways = append(r.Gateways, g)
 		}
-		if l.Serves {
+		if names = isolated(l, p.listeners, names); l.Serves && len(names) > 0 {
 			r.Model.Places = append(r.Model.Places, model.Place{Port: l.Model.Port, Serve: l.Model.Serve, Hosts: names})
 		}
 	}

@@ -75,7 +75,7 @@ func (t *Gateway) Conditions(sets []ListenerSet, addressed bool) []metav1.Condit
 	accepted, programmed := gatewayv1.GatewayConditionAccepted, gatewayv1.GatewayConditionProgrammed
 	var out []metav1.Condition
 	switch {
-	case len(t.gateway.Spec.Addresses) > 0:
+	case wantsAddress(t.gateway):
 		out = append(out, set(accepted, gatewayv1.GatewayReasonUnsupportedAddress, t.Refused, false))
 	case t.Refused != "":
 		out = append(out, set(accepted, gatewayv1.GatewayReasonInvalidParameters, t.Refused, false))
@@ -101,7 +101,7 @@ func (t *Gateway) Conditions(sets []ListenerSet, addressed bool) []metav1.Condit
 // refused: its owner relies on that field.
 func refusedGateway(g *gatewayv1.Gateway) string {
 	switch {
-	case len(g.Spec.Addresses) > 0:
+	case wantsAddress(g):
 		return "spec.addresses is not supported: the gateway has the addresses of the nodes"
 	case g.Spec.Infrastructure != nil && g.Spec.Infrastructure.ParametersRef != nil:
 		return "spec.infrastructure.parametersRef is not supported"
@@ -109,6 +109,14 @@ func refusedGateway(g *gatewayv1.Gateway) string {
 		return "spec.tls is not supported: clients' certificates are not verified"
 	}
 	return ""
+}
+
+// wantsAddress reports whether a Gateway names an address. An IP address without a value leaves the
+// choice to the gateway.
+func wantsAddress(g *gatewayv1.Gateway) bool {
+	return slices.ContainsFunc(g.Spec.Addresses, func(a gatewayv1.GatewaySpecAddress) bool {
+		return value(a.Type, gatewayv1.IPAddressType) != gatewayv1.IPAddressType || a.Value != ""
+	})
 }
 
 // clash is the reason for which a listener gives way to another one; its zero value is none.
@@ -138,7 +146,9 @@ func translateListener(c Cluster, ports Ports, of holder, l *gatewayv1.Listener,
 		set(gatewayv1.ListenerConditionConflicted, gatewayv1.ListenerReasonNoConflicts, "", false)
 	}
 	kinds, unknown := routeKinds(l)
-	out.Kinds = kinds
+	if out.Kinds = kinds; reason == gatewayv1.ListenerReasonUnsupportedValue {
+		out.Kinds = []gatewayv1.RouteGroupKind{} // no route can attach
+	}
 	resolved, why := gatewayv1.ListenerReasonResolvedRefs, ""
 	if unknown {
 		resolved, why = gatewayv1.ListenerReasonInvalidRouteKinds, "allowedRoutes.kinds has a kind that this protocol does not have"

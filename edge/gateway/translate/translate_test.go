@@ -132,6 +132,21 @@ func TestListenerConditions(t *testing.T) {
 	}
 }
 
+// A listener whose mode is not supported has no kinds of routes, so none attaches to it.
+func TestUnsupportedListenerHasNoKinds(t *testing.T) {
+	w := world{gateways: map[types.NamespacedName]*gatewayv1.Gateway{
+		key("a", "g"): gatewayOf(t, "  - {name: l, port: 443, protocol: HTTPS, tls: {mode: Passthrough}}"),
+	}}
+	listener := TranslateGateway(w, ports, w.gateways[key("a", "g")]).Listeners[0]
+	if listener.Kinds == nil || len(listener.Kinds) > 0 {
+		t.Errorf("kinds %v", listener.Kinds)
+	}
+	got := TranslateHTTPRoute(w, ports, read[gatewayv1.HTTPRoute](t, "metadata: {name: r, namespace: a}\nspec: {parentRefs: [{name: g}]}"))
+	if have := got.Parents[0].Conditions[0].Reason; have != string(gatewayv1.RouteReasonNotAllowedByListeners) || len(got.Attached) > 0 {
+		t.Errorf("the route: %s, attached %v", have, got.Attached)
+	}
+}
+
 func TestGatewayConditions(t *testing.T) {
 	good, bad := "  - {name: l, port: 80, protocol: HTTP}\n", "  - {name: m, port: 22, protocol: HTTP}\n"
 	for _, c := range []struct {
@@ -144,6 +159,8 @@ func TestGatewayConditions(t *testing.T) {
 		{"in part", good + bad, "", true, "Accepted=True/ListenersNotValid Programmed=True/Programmed"},
 		{"bad", bad, "", true, "Accepted=False/ListenersNotValid Programmed=False/Invalid"},
 		{"address", good, "  addresses: [{value: 192.0.2.1}]\n", true, "Accepted=False/UnsupportedAddress Programmed=False/Invalid"},
+		{"kind of address", good, "  addresses: [{type: Hostname}]\n", true, "Accepted=False/UnsupportedAddress Programmed=False/Invalid"},
+		{"any address", good, "  addresses: [{type: IPAddress}]\n", true, "Accepted=True/Accepted Programmed=True/Programmed"},
 		{"parameters", good, "  infrastructure: {parametersRef: {group: x, kind: Y, name: z}}\n", true, "Accepted=False/InvalidParameters Programmed=False/Invalid"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
