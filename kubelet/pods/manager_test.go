@@ -214,9 +214,28 @@ func newWorld(t *testing.T) *world {
 	return &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{}, finished: map[types.UID]bool{}, dir: dir}
 }
 
-// start runs a manager that knows all pods, until w.stop.
-func (w *world) start() {
+// start runs a manager until w.stop. As the kubelet does, it passes the known pods on before it
+// calls Complete: from then on the manager ends each pod of the runtime that it does not know.
+func (w *world) start(known ...*v1.Pod) {
+	w.t.Helper()
+	boxes, err := w.runtime.ListPodSandboxes(context.Background(), nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, box := range boxes {
+		if !slices.ContainsFunc(known, func(pod *v1.Pod) bool { return string(pod.UID) == box.Metadata.Uid }) {
+			w.t.Fatalf("the runtime has a sandbox of pod %s: start the manager with that pod, or it may be ended as an orphan", box.Metadata.Name)
+		}
+	}
 	w.launch()
+	for _, pod := range known {
+		w.manager.Update(pod)
+	}
+	w.complete()
+}
+
+// complete ends the first updates of the manager.
+func (w *world) complete() {
 	w.manager.Synced()
 	w.manager.Complete()
 }
@@ -743,8 +762,7 @@ func TestRestartOfTheKubeletTouchesNothing(t *testing.T) {
 		pod.Status = before
 		orphan := appPod(v1.RestartPolicyAlways)
 		w.grouped.Store(0)
-		w.start()
-		w.manager.Update(pod)
+		w.start(pod)
 		if after := w.status(pod); after.ContainerStatuses[0].ContainerID != before.ContainerStatuses[0].ContainerID || !isReady(after) {
 			t.Errorf("before: %+v\nafter: %+v", before, after)
 		}
@@ -753,7 +771,8 @@ func TestRestartOfTheKubeletTouchesNothing(t *testing.T) {
 		}
 		// Until the API server has sent the pod, it is an orphan and is ended.
 		w.stop()
-		w.start()
+		w.launch()
+		w.complete()
 		time.Sleep(15 * time.Second)
 		synctest.Wait()
 		if list, _ := w.runtime.ListPodSandboxes(context.Background(), nil); len(list) != 0 {

@@ -294,8 +294,7 @@ func TestRestartBeforeAResizeIsTold(t *testing.T) {
 		w.status(pod)
 		w.stop()
 		w.steps = nil
-		w.start()
-		w.manager.Update(pod)
+		w.start(pod)
 		s := w.status(pod)
 		c := conditionOf(s, v1.PodResizeInProgress)
 		if c == nil || c.Reason != v1.PodReasonError || !strings.Contains(c.Message, "below current usage") || slices.Contains(w.steps, "group") {
@@ -311,8 +310,7 @@ func TestRestartBeforeAResizeIsTold(t *testing.T) {
 		w.stop()
 		w.usage.Store(-1)
 		w.steps = nil
-		w.start()
-		w.manager.Update(pod)
+		w.start(pod)
 		if s = w.status(pod); conditionOf(s, v1.PodResizeInProgress) != nil || !slices.Contains(w.steps, "group") {
 			t.Errorf("without a group: %+v, steps %q", s.Conditions, w.steps)
 		}
