@@ -63,6 +63,8 @@ import (
 	"github.com/barque/barque/kubelet/node"
 	"github.com/barque/barque/kubelet/plugins"
 	"github.com/barque/barque/kubelet/pods"
+	"github.com/barque/barque/kubelet/pods/podlogs"
+	"github.com/barque/barque/kubelet/pods/runtimeconfig"
 	"github.com/barque/barque/kubelet/probes"
 	"github.com/barque/barque/kubelet/server"
 	"github.com/barque/barque/kubelet/shutdown"
@@ -360,20 +362,22 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	if c.SchedulingDelay != nil {
 		pacer = starts.New(starts.Config{CPUs: machine.CPUs, Delay: c.SchedulingDelay})
 	}
+	podLogs := &podlogs.Dirs{Dir: c.LogDir, LinkDir: c.LogLinkDir, Owner: c.RootDir}
 	k.pods = pods.New(pods.Config{
 		Starts:  pacer,
 		Runtime: k.runtime, Images: k.runtime, Volumes: files, Cgroups: k.meters.Cgroups(groups), Devices: k.devices, Probes: k.probes, Network: c.Network,
 		Puller: k.meters.Puller(puller), Meter: k.meters,
 		Status: k.meters.Status(k.mirrors), Events: recorder, Allocator: k.allocations, HostIPs: hostIPs, RuntimeName: c.RuntimeName, Logger: c.Logger,
-		Kit: &pods.Kit{
-			Volumes: files, Cgroups: groups, Devices: k.devices, Objects: k.objects, Services: k.services, LogDir: c.LogDir, LogLinkDir: c.LogLinkDir, Owner: c.RootDir,
+		Logs: podLogs,
+		Configs: &runtimeconfig.Builder{
+			Volumes: files, Cgroups: groups, Devices: k.devices, Objects: k.objects, Services: k.services, Logs: podLogs,
 			ClusterDNS: texts(c.ClusterDNS), ClusterDomain: c.ClusterDomain, ResolvConf: c.ResolvConf,
 			NodeHostname: c.Hostname, Allocatable: k.node.Allocatable, MemoryBytes: machine.MemoryBytes,
-			LowestOOM: cgroups.LowestOOMScoreAdj(), SeccompDefault: *set.SeccompDefault, Logger: c.Logger,
+			LowestOOM: cgroups.LowestOOMScoreAdj(), SeccompDefault: *set.SeccompDefault,
 		},
 	})
 	if c.OldLogDir != "" {
-		if err := k.pods.Kit.AdoptLogs(c.OldLogDir); err != nil {
+		if err := podLogs.Adopt(c.OldLogDir); err != nil {
 			return err
 		}
 	}
@@ -383,7 +387,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 		Images: k.runtime, Containers: k.runtime, Logger: c.Logger,
 		HighPercent: int(*set.ImageGCHighThresholdPercent), LowPercent: int(*set.ImageGCLowThresholdPercent), MinAge: set.ImageMinimumGCAge.Duration})
 	k.eviction = eviction.New(eviction.Config{
-		Measure:    &eviction.Machine{Runtime: k.runtime, Usage: meter, RootDir: c.RootDir, PodDir: files.PodDir, LogDir: k.pods.Kit.PodLogDir},
+		Measure:    &eviction.Machine{Runtime: k.runtime, Usage: meter, RootDir: c.RootDir, PodDir: files.PodDir, LogDir: podLogs.PodDir},
 		Thresholds: thresholds, Transition: set.EvictionPressureTransitionPeriod.Duration,
 		MaxPodGrace: time.Duration(set.EvictionMaxPodGracePeriod) * time.Second,
 		Pods:        k.pods.Active, Gone: k.pods.Gone, Free: k.free, Changed: k.node.Look, Logger: c.Logger,

@@ -26,6 +26,8 @@ import (
 	"github.com/barque/barque/kubelet/cri/fake"
 	"github.com/barque/barque/kubelet/images"
 	"github.com/barque/barque/kubelet/pods"
+	"github.com/barque/barque/kubelet/pods/podlogs"
+	"github.com/barque/barque/kubelet/pods/runtimeconfig"
 	"github.com/barque/barque/kubelet/probes"
 	"github.com/barque/barque/kubelet/starts"
 	"github.com/barque/barque/kubelet/volumes"
@@ -42,7 +44,7 @@ type world struct {
 	statuses    map[types.UID]v1.PodStatus
 	finished    map[types.UID]bool
 	all         []v1.PodStatus // in the order in which they were set
-	told        []string
+	recorded    []string
 	mountErr    error
 	unmounts    int
 	mounts      int
@@ -246,12 +248,14 @@ func (w *world) launch() {
 		Changed:   func(uid types.UID) { w.manager.Wake(uid) },
 		Unhealthy: func(*v1.Pod, *v1.Container, string) {}})
 	w.allocations = w.allocator()
+	logs := &podlogs.Dirs{Dir: filepath.Join(w.dir, "logs")}
 	w.manager = pods.New(pods.Config{
 		Starts:  &w.turns,
 		Runtime: w.runtime, Images: w.runtime, Volumes: w, Cgroups: noCgroups{&w.grouped, &w.usage, w.step}, Devices: &w.devices, Probes: prober, Status: w, Events: w, Allocator: unlocked{w.allocations, w}, Network: w.network,
 		Puller:  images.NewPuller(images.Config{Images: w.runtime, Events: w, Logger: slog.New(slog.DiscardHandler)}),
 		HostIPs: []string{"192.0.2.7"}, RuntimeName: "fake", Logger: slog.New(slog.DiscardHandler),
-		Kit: &pods.Kit{Volumes: w, Cgroups: noCgroups{&w.grouped, &w.usage, w.step}, Devices: &w.devices, LogDir: filepath.Join(w.dir, "logs"), ResolvConf: filepath.Join(w.dir, "resolv.conf"),
+		Logs: logs,
+		Configs: &runtimeconfig.Builder{Volumes: w, Cgroups: noCgroups{&w.grouped, &w.usage, w.step}, Devices: &w.devices, Logs: logs, ResolvConf: filepath.Join(w.dir, "resolv.conf"),
 			Services:    func(string) []*v1.Service { return nil },
 			Allocatable: func() v1.ResourceList { return nil }},
 	})
@@ -325,13 +329,13 @@ func (w *world) Finish(pod *v1.Pod) {
 func (w *world) Event(_ *v1.Pod, _ *v1.Container, kind, reason, message string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.told = append(w.told, kind+" "+reason+" "+message)
+	w.recorded = append(w.recorded, kind+" "+reason+" "+message)
 }
 
 func (w *world) events() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return strings.Join(w.told, "\n")
+	return strings.Join(w.recorded, "\n")
 }
 
 // done reports whether the pod's object was given up.

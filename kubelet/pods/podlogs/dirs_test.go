@@ -1,9 +1,7 @@
-package pods
+package podlogs
 
 import (
-	"context"
 	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,9 +11,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/barque/barque/kubelet/cri"
 )
 
 func write(t *testing.T, path, text string) {
@@ -45,15 +40,14 @@ func logPod(name, uid string) *v1.Pod {
 // Collectors find the log of a container by the link that every Kubernetes node has.
 func TestLinksToLogs(t *testing.T) {
 	dir := t.TempDir()
-	k := &Kit{LogDir: filepath.Join(dir, "pods"), LogLinkDir: filepath.Join(dir, "containers"), Owner: "/k"}
-	m := &Manager{Config: Config{Kit: k, Logger: slog.New(slog.DiscardHandler)}}
+	d := &Dirs{Dir: filepath.Join(dir, "pods"), LinkDir: filepath.Join(dir, "containers"), Owner: "/k"}
 	p := logPod("web-1", "u1")
-	if err := k.makeLogDir(p); err != nil {
+	if err := d.Make(p); err != nil {
 		t.Fatal(err)
 	}
-	write(t, k.LogPath(p, "c", 3), "said")
+	write(t, d.Path(p, "c", 3), "said")
 	for range 2 { // a second time changes nothing
-		if err := k.linkLog(p, "c", "abc", 3); err != nil {
+		if err := d.Link(p, "c", "abc", 3); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -61,20 +55,20 @@ func TestLinksToLogs(t *testing.T) {
 	if said, err := os.ReadFile(link); err != nil || string(said) != "said" {
 		t.Errorf("by the link: %q, %v", said, err)
 	}
-	foreign := filepath.Join(k.LogLinkDir, "foreign.log")
+	foreign := filepath.Join(d.LinkDir, "foreign.log")
 	if err := os.Symlink(filepath.Join(dir, "elsewhere"), foreign); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.removeLinks(); err != nil {
+	if err := d.RemoveDeadLinks(); err != nil {
 		t.Fatal(err)
 	}
-	if got := names(t, k.LogLinkDir); !slices.Equal(got, []string{"foreign.log", "web-1_ns_c-abc.log"}) {
+	if got := names(t, d.LinkDir); !slices.Equal(got, []string{"foreign.log", "web-1_ns_c-abc.log"}) {
 		t.Errorf("while the log is there: %v", got)
 	}
-	if err := errors.Join(m.removeLogs("u1"), m.removeLinks()); err != nil {
+	if err := errors.Join(d.RemoveOwn("u1"), d.RemoveDeadLinks()); err != nil {
 		t.Fatal(err)
 	}
-	if got := names(t, k.LogLinkDir); !slices.Equal(got, []string{"foreign.log"}) {
+	if got := names(t, d.LinkDir); !slices.Equal(got, []string{"foreign.log"}) {
 		t.Errorf("when the log has gone: %v", got)
 	}
 	long := linkName(logPod(strings.Repeat("n", 253), "u"), "c", strings.Repeat("1", 64))
@@ -86,18 +80,17 @@ func TestLinksToLogs(t *testing.T) {
 // Two kubelets that share the directory clean up their own pods' logs only.
 func TestLogsOfAnotherKubelet(t *testing.T) {
 	dir := t.TempDir()
-	kit := func(owner string) *Kit { return &Kit{LogDir: dir, Owner: owner} }
-	own, other := &Manager{Config: Config{Kit: kit("/a")}}, kit("/b")
-	if err := errors.Join(own.Kit.makeLogDir(logPod("own", "u1")), other.makeLogDir(logPod("other", "u2"))); err != nil {
+	own, other := &Dirs{Dir: dir, Owner: "/a"}, &Dirs{Dir: dir, Owner: "/b"}
+	if err := errors.Join(own.Make(logPod("own", "u1")), other.Make(logPod("other", "u2"))); err != nil {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(dir, "ns_upstream_u3", "c", "0.log"), "of a kubelet that notes nothing")
-	uids, err := own.loggedPods()
+	uids, err := own.Pods()
 	if err != nil || !slices.Equal(uids, []types.UID{"u1"}) {
 		t.Errorf("%v, %v", uids, err)
 	}
 	for _, uid := range []types.UID{"u1", "u2", "u3"} {
-		if err := own.removeLogs(uid); err != nil {
+		if err := own.RemoveOwn(uid); err != nil {
 			t.Error(err)
 		}
 	}
@@ -110,69 +103,49 @@ func TestLogsOfAnotherKubelet(t *testing.T) {
 // place.
 func TestAdoptLogs(t *testing.T) {
 	dir := t.TempDir()
-	old, k := filepath.Join(dir, "old"), &Kit{LogDir: filepath.Join(dir, "pods"), Owner: "/k"}
-	m := &Manager{Config: Config{Kit: k}}
+	old, d := filepath.Join(dir, "old"), &Dirs{Dir: filepath.Join(dir, "pods"), Owner: "/k"}
 	p := logPod("web", "u1")
 	write(t, filepath.Join(old, "ns_web_u1", "c", "0.log"), "said")
-	if err := os.Mkdir(k.LogDir, 0o755); err != nil {
+	if err := os.Mkdir(d.Dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := k.AdoptLogs(old); err != nil {
+		if err := d.Adopt(old); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if said, err := os.ReadFile(k.LogPath(p, "c", 0)); err != nil || string(said) != "said" {
+	if said, err := os.ReadFile(d.Path(p, "c", 0)); err != nil || string(said) != "said" {
 		t.Errorf("%q, %v", said, err)
 	}
-	uids, err := m.loggedPods()
+	uids, err := d.Pods()
 	if err != nil || !slices.Equal(uids, []types.UID{"u1"}) {
 		t.Errorf("%v, %v", uids, err)
 	}
-	if err := errors.Join(m.removeLogs("u1"), k.AdoptLogs(old), k.AdoptLogs(old)); err != nil {
+	if err := errors.Join(d.RemoveOwn("u1"), d.Adopt(old), d.Adopt(old)); err != nil {
 		t.Error(err)
 	}
-	if got := names(t, dir); !slices.Equal(got, []string{"pods"}) || len(names(t, k.LogDir)) > 0 {
-		t.Errorf("left: %v, %v", got, names(t, k.LogDir))
+	if got := names(t, dir); !slices.Equal(got, []string{"pods"}) || len(names(t, d.Dir)) > 0 {
+		t.Errorf("left: %v, %v", got, names(t, d.Dir))
 	}
-}
-
-// logRuntime has one container that has ended.
-type logRuntime struct {
-	cri.Runtime
-	path    string
-	removed bool
-}
-
-func (r *logRuntime) ContainerStatus(context.Context, string) (*runtimeapi.ContainerStatus, error) {
-	return &runtimeapi.ContainerStatus{LogPath: r.path}, nil
-}
-
-func (r *logRuntime) RemoveContainer(context.Context, string) error {
-	r.removed = true
-	return nil
 }
 
 // The logs of a container go with it, those that were rotated as well; those of the next one stay.
 func TestLogsGoWithTheContainer(t *testing.T) {
 	dir := t.TempDir()
-	k := &Kit{LogDir: dir}
+	d := &Dirs{Dir: dir}
 	p := logPod("web", "u1")
 	for _, file := range []string{"1.log", "1.log.20261125-190000", "1.log.20261125-180000.gz", "10.log", "11.log"} {
-		write(t, filepath.Join(k.PodLogDir(p), "c", file), "x")
+		write(t, filepath.Join(d.PodDir(p), "c", file), "x")
 	}
-	r := &logRuntime{path: k.LogPath(p, "c", 1)}
-	m := &Manager{Config: Config{Kit: k, Runtime: r}}
-	if err := m.removeContainer(t.Context(), "id"); err != nil || !r.removed {
-		t.Fatal(err, r.removed)
+	if err := d.RemoveLog(d.Path(p, "c", 1)); err != nil {
+		t.Fatal(err)
 	}
-	if got := names(t, filepath.Join(k.PodLogDir(p), "c")); !slices.Equal(got, []string{"10.log", "11.log"}) {
+	if got := names(t, filepath.Join(d.PodDir(p), "c")); !slices.Equal(got, []string{"10.log", "11.log"}) {
 		t.Errorf("left: %v", got)
 	}
 	elsewhere := filepath.Join(t.TempDir(), "0.log")
 	write(t, elsewhere, "x")
-	r.path = elsewhere
-	if err := m.removeContainer(t.Context(), "id"); err != nil {
+	if err := d.RemoveLog(elsewhere); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(elsewhere); err != nil {

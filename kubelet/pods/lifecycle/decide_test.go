@@ -1,4 +1,4 @@
-package pods
+package lifecycle
 
 import (
 	"fmt"
@@ -164,13 +164,13 @@ func TestDecide(t *testing.T) {
 		{"a container that was made and never started is removed", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Images: images,
 			Observed: Observed{Sandboxes: box(true), Containers: []Container{{ID: "x", Name: "a", SandboxID: "box", State: Created}}}}, []string{"remove x"}},
 		{"a failed pull shows its error", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Observed: Observed{Sandboxes: box(true)},
-			Troubles: map[string]Trouble{"a": {Reason: reasonErrImagePull, Since: epoch, RetryAt: epoch.Add(10 * time.Second)}}}, []string{"a ErrImagePull"}},
+			Troubles: map[string]Trouble{"a": {Reason: ReasonErrImagePull, Since: epoch, RetryAt: epoch.Add(10 * time.Second)}}}, []string{"a ErrImagePull"}},
 		{"then its back-off", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Observed: Observed{Sandboxes: box(true)},
-			Troubles: map[string]Trouble{"a": {Reason: reasonErrImagePull, Since: epoch.Add(-5 * time.Second), RetryAt: epoch.Add(5 * time.Second)}}}, []string{"a ImagePullBackOff"}},
+			Troubles: map[string]Trouble{"a": {Reason: ReasonErrImagePull, Since: epoch.Add(-5 * time.Second), RetryAt: epoch.Add(5 * time.Second)}}}, []string{"a ImagePullBackOff"}},
 		{"then it is tried again", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Observed: Observed{Sandboxes: box(true)},
-			Troubles: map[string]Trouble{"a": {Reason: reasonErrImagePull, Since: epoch.Add(-9 * time.Second), RetryAt: epoch}}}, []string{"pull a", "a ImagePullBackOff"}},
+			Troubles: map[string]Trouble{"a": {Reason: ReasonErrImagePull, Since: epoch.Add(-9 * time.Second), RetryAt: epoch}}}, []string{"pull a", "a ImagePullBackOff"}},
 		{"which changes nothing that is shown", Facts{Pod: podWith(v1.RestartPolicyAlways, "a"), Observed: Observed{Sandboxes: box(true)}, Pulling: map[string]bool{"a": true},
-			Troubles: map[string]Trouble{"a": {Reason: reasonErrImagePull, Since: epoch.Add(-9 * time.Second), RetryAt: epoch}}}, []string{"a ImagePullBackOff"}},
+			Troubles: map[string]Trouble{"a": {Reason: ReasonErrImagePull, Since: epoch.Add(-9 * time.Second), RetryAt: epoch}}}, []string{"a ImagePullBackOff"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.facts.Now = epoch
@@ -229,7 +229,7 @@ func TestDecideProperties(t *testing.T) {
 			check(!f.Killing[k.ID], "a container is killed twice")
 		}
 		for _, s := range p.Start {
-			last := f.Observed.newest(s.Container.Name)
+			last := f.Observed.Newest(s.Container.Name)
 			check(last == nil || last.State == Exited, "a container is started beside itself")
 			check(last == nil || s.Attempt == last.Attempt+1, "an attempt is not counted")
 			check(last == nil || last.SandboxID != "box" || restarts.Again(f.Pod, s.Container, last.ExitCode) || f.former(last), "a container is restarted against its policy")
@@ -273,7 +273,7 @@ func randomFacts(rng *rand.Rand) Facts {
 			if len(f.Observed.Sandboxes) == 0 || rng.IntN(6) == 0 {
 				c.SandboxID = "older"
 			}
-			if f.Observed.newest(name) == nil && rng.IntN(2) == 0 {
+			if f.Observed.Newest(name) == nil && rng.IntN(2) == 0 {
 				c.State = ContainerState(rng.IntN(4))
 				f.Health[c.ID] = Health{Started: rng.IntN(2) == 0, Failed: []string{"", "liveness"}[rng.IntN(2)]}
 				f.Killing[c.ID] = rng.IntN(4) == 0
@@ -322,7 +322,7 @@ func TestBackoff(t *testing.T) {
 		ended := now.Add(time.Second)
 		waits = append(waits, b.due(ended).Sub(ended))
 		now = b.due(ended)
-		b = b.next(ended, now)
+		b = b.Next(ended, now)
 	}
 	want := []time.Duration{0, 10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, 300 * time.Second, 300 * time.Second}
 	if !slices.Equal(waits, want) {

@@ -1,13 +1,13 @@
-package pods
+package runtimeconfig
 
 import (
-	"context"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/barque/barque/kubelet/pods/lifecycle"
 )
 
 // labelled are volumes of which one may get the label of its pod.
@@ -31,8 +31,8 @@ func TestMountsOfVolumes(t *testing.T) {
 	c := &pod.Spec.Containers[0]
 	c.VolumeMounts = []v1.VolumeMount{{Name: "rw", MountPath: "/rw"}, {Name: "ro", MountPath: "/ro"}, {Name: "image", MountPath: "/image", SubPath: "part"}}
 	c.VolumeDevices = []v1.VolumeDevice{{Name: "disk", DevicePath: "/dev/xvda"}, {Name: "frozen", DevicePath: "/dev/xvdb"}}
-	in := containerInput{Start: Start{Container: c}, Paths: map[string]string{"rw": "/host/rw", "ro": "/host/ro", "disk": "/dev/a", "frozen": "/dev/b", "image": "sha256:1"}}
-	mounts, err := (&Kit{Volumes: labelled{"rw"}}).mounts(pod, c, in, nil)
+	in := Input{Start: lifecycle.Start{Container: c}, Paths: map[string]string{"rw": "/host/rw", "ro": "/host/ro", "disk": "/dev/a", "frozen": "/dev/b", "image": "sha256:1"}}
+	mounts, err := (&Builder{Volumes: labelled{"rw"}}).mounts(pod, c, in, nil)
 	if err != nil || len(mounts) != 3 {
 		t.Fatalf("%v %v", mounts, err)
 	}
@@ -71,8 +71,8 @@ func TestAPIDataIsReadOnly(t *testing.T) {
 		pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: source}}
 		c := &pod.Spec.Containers[0]
 		c.VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"}, {Name: "v", MountPath: "/part", SubPath: "part"}}
-		in := containerInput{Start: Start{Container: c}, Paths: map[string]string{"v": "/host/v"}}
-		mounts, err := (&Kit{Volumes: labelled{}}).mounts(pod, c, in, nil)
+		in := Input{Start: lifecycle.Start{Container: c}, Paths: map[string]string{"v": "/host/v"}}
+		mounts, err := (&Builder{Volumes: labelled{}}).mounts(pod, c, in, nil)
 		if err != nil || len(mounts) != 2 {
 			t.Fatalf("%s: %v %v", name, mounts, err)
 		}
@@ -81,43 +81,5 @@ func TestAPIDataIsReadOnly(t *testing.T) {
 				t.Errorf("%s at %s: read-only is %t", name, m.ContainerPath, m.Readonly)
 			}
 		}
-	}
-}
-
-type imagesByID map[string]*runtimeapi.Image
-
-func (i imagesByID) ImageStatus(_ context.Context, id string) (*runtimeapi.Image, error) {
-	return i[id], nil
-}
-
-// TestStatusNamesImagesOfVolumes: the status of a mount names its image, also after a restart of
-// the kubelet.
-func TestStatusNamesImagesOfVolumes(t *testing.T) {
-	pod := podWith(v1.RestartPolicyAlways, "c")
-	pod.Spec.Volumes = []v1.Volume{{Name: "image", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "example.org/x:1"}}},
-		{Name: "data", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
-	pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"}, {Name: "image", MountPath: "/image", SubPath: "part"}}
-	in := StatusInput{Facts: Facts{Pod: pod}}
-	mounts := func() []v1.VolumeMountStatus { return Status(in).ContainerStatuses[0].VolumeMounts }
-	if got := mounts(); len(got) != 2 || got[1].VolumeStatus != nil {
-		t.Errorf("before the image is known: %+v", got)
-	}
-	known := imagesByID{"sha256:1": {Id: "sha256:1"}, "sha256:2": {Id: "sha256:2", RepoDigests: []string{"example.org/x@sha256:3", "example.org/y@sha256:3"}}}
-	w := newWorker(New(Config{Images: known}), "u")
-	w.syncCtx = t.Context()
-	for id, want := range map[string]string{"sha256:2": "example.org/x@sha256:3", "sha256:1": "sha256:1"} {
-		w.paths = map[string]string{"data": "/host/data", "image": id}
-		w.nameImages(pod)
-		in.VolumeImages = w.volumeImages
-		if got := mounts(); got[0].VolumeStatus != nil || got[1].VolumeStatus == nil || got[1].VolumeStatus.Image.ImageRef != want {
-			t.Errorf("%s: %+v", id, got)
-		}
-	}
-	in.VolumeImages = map[string]string{"image": "sha256:1"}
-	in.Pod = pod.DeepCopy()
-	in.Pod.Status = Status(in)
-	in.VolumeImages = nil
-	if got := mounts(); got[1].VolumeStatus == nil || got[1].VolumeStatus.Image.ImageRef != "sha256:1" {
-		t.Errorf("after a restart: %+v", got)
 	}
 }

@@ -1,4 +1,4 @@
-package pods
+package runtimeconfig
 
 import (
 	"testing"
@@ -24,7 +24,7 @@ func TestMountPropagation(t *testing.T) {
 		c := &v1.Container{VolumeMounts: []v1.VolumeMount{
 			{Name: "v", MountPath: "/v", MountPropagation: given}, {Name: "image", MountPath: "/image", MountPropagation: given},
 		}}
-		list, err := (&Kit{Volumes: labelled{}}).mounts(pod, c, containerInput{Paths: map[string]string{"v": "/host/v", "image": "sha256:1"}}, nil)
+		list, err := (&Builder{Volumes: labelled{}}).mounts(pod, c, Input{Paths: map[string]string{"v": "/host/v", "image": "sha256:1"}}, nil)
 		if err != nil || len(list) != 2 {
 			t.Fatalf("%q: %v, %v", mode, list, err)
 		}

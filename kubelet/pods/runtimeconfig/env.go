@@ -1,4 +1,4 @@
-package pods
+package runtimeconfig
 
 import (
 	"context"
@@ -17,16 +17,19 @@ import (
 	"github.com/barque/barque/kubelet/volumes"
 )
 
-// configError is a failure to make a container's configuration from the objects that the pod refers
+// ConfigError is a failure to make a container's configuration from the objects that the pod refers
 // to. It is shown as CreateContainerConfigError.
-type configError struct{ err error }
+type ConfigError struct{ err error }
 
-func (e *configError) Error() string { return e.err.Error() }
-func (e *configError) Unwrap() error { return e.err }
+// Error implements error.
+func (e *ConfigError) Error() string { return e.err.Error() }
+
+// Unwrap returns the cause.
+func (e *ConfigError) Unwrap() error { return e.err }
 
 // environment returns a container's variables: those of services first, then envFrom, then env.
 // Later ones override earlier ones.
-func (k *Kit) environment(ctx context.Context, pod *v1.Pod, c *v1.Container, paths map[string]string) ([]*runtimeapi.KeyValue, error) {
+func (b *Builder) environment(ctx context.Context, pod *v1.Pod, c *v1.Container, paths map[string]string) ([]*runtimeapi.KeyValue, error) {
 	values := map[string]string{}
 	var order []string
 	set := func(name, value string) {
@@ -35,11 +38,11 @@ func (k *Kit) environment(ctx context.Context, pod *v1.Pod, c *v1.Container, pat
 		}
 		values[name] = value
 	}
-	services := k.serviceVariables(pod)
+	services := b.serviceVariables(pod)
 	for _, from := range c.EnvFrom {
-		data, err := k.envFrom(ctx, pod, &from)
+		data, err := b.envFrom(ctx, pod, &from)
 		if err != nil {
-			return nil, &configError{err}
+			return nil, &ConfigError{err}
 		}
 		for _, key := range slices.Sorted(maps.Keys(data)) {
 			set(from.Prefix+key, data[key])
@@ -49,9 +52,9 @@ func (k *Kit) environment(ctx context.Context, pod *v1.Pod, c *v1.Container, pat
 		e := &c.Env[i]
 		value := e.Value
 		if e.ValueFrom != nil {
-			v, ok, err := k.valueFrom(ctx, pod, c, e.ValueFrom, paths)
+			v, ok, err := b.valueFrom(ctx, pod, c, e.ValueFrom, paths)
 			if err != nil {
-				return nil, &configError{err}
+				return nil, &ConfigError{err}
 			}
 			if !ok {
 				continue
@@ -80,10 +83,10 @@ func (k *Kit) environment(ctx context.Context, pod *v1.Pod, c *v1.Container, pat
 	return env, nil
 }
 
-func (k *Kit) envFrom(ctx context.Context, pod *v1.Pod, from *v1.EnvFromSource) (map[string]string, error) {
+func (b *Builder) envFrom(ctx context.Context, pod *v1.Pod, from *v1.EnvFromSource) (map[string]string, error) {
 	switch {
 	case from.ConfigMapRef != nil:
-		cm, err := k.Objects.ConfigMap(ctx, pod, from.ConfigMapRef.Name)
+		cm, err := b.Objects.ConfigMap(ctx, pod, from.ConfigMapRef.Name)
 		if volumes.IsNotFound(err) && isTrue(from.ConfigMapRef.Optional) {
 			return nil, nil
 		}
@@ -92,7 +95,7 @@ func (k *Kit) envFrom(ctx context.Context, pod *v1.Pod, from *v1.EnvFromSource) 
 		}
 		return cm.Data, nil
 	case from.SecretRef != nil:
-		secret, err := k.Objects.Secret(ctx, pod, from.SecretRef.Name)
+		secret, err := b.Objects.Secret(ctx, pod, from.SecretRef.Name)
 		if volumes.IsNotFound(err) && isTrue(from.SecretRef.Optional) {
 			return nil, nil
 		}
@@ -109,7 +112,7 @@ func (k *Kit) envFrom(ctx context.Context, pod *v1.Pod, from *v1.EnvFromSource) 
 }
 
 // valueFrom returns a variable's value, and false when it is optional and not there.
-func (k *Kit) valueFrom(ctx context.Context, pod *v1.Pod, c *v1.Container, from *v1.EnvVarSource, paths map[string]string) (string, bool, error) {
+func (b *Builder) valueFrom(ctx context.Context, pod *v1.Pod, c *v1.Container, from *v1.EnvVarSource, paths map[string]string) (string, bool, error) {
 	switch {
 	case from.FieldRef != nil:
 		value, err := podinfo.Field(pod, from.FieldRef.FieldPath)
@@ -119,11 +122,11 @@ func (k *Kit) valueFrom(ctx context.Context, pod *v1.Pod, c *v1.Container, from 
 		if name == "" {
 			name = c.Name
 		}
-		value, err := podinfo.Resource(pod, from.ResourceFieldRef, name, k.Allocatable())
+		value, err := podinfo.Resource(pod, from.ResourceFieldRef, name, b.Allocatable())
 		return value, true, err
 	case from.ConfigMapKeyRef != nil:
 		ref := from.ConfigMapKeyRef
-		cm, err := k.Objects.ConfigMap(ctx, pod, ref.Name)
+		cm, err := b.Objects.ConfigMap(ctx, pod, ref.Name)
 		if volumes.IsNotFound(err) && isTrue(ref.Optional) {
 			return "", false, nil
 		}
@@ -137,7 +140,7 @@ func (k *Kit) valueFrom(ctx context.Context, pod *v1.Pod, c *v1.Container, from 
 		return value, ok, nil
 	case from.SecretKeyRef != nil:
 		ref := from.SecretKeyRef
-		secret, err := k.Objects.Secret(ctx, pod, ref.Name)
+		secret, err := b.Objects.Secret(ctx, pod, ref.Name)
 		if volumes.IsNotFound(err) && isTrue(ref.Optional) {
 			return "", false, nil
 		}
@@ -162,10 +165,10 @@ func (k *Kit) valueFrom(ctx context.Context, pod *v1.Pod, c *v1.Container, from 
 
 // serviceVariables returns the variables with the addresses of the namespace's services, and in any
 // case of the API.
-func (k *Kit) serviceVariables(pod *v1.Pod) map[string]string {
+func (b *Builder) serviceVariables(pod *v1.Pod) map[string]string {
 	env := map[string]string{}
 	links := pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks
-	for _, svc := range k.Services(pod.Namespace) {
+	for _, svc := range b.Services(pod.Namespace) {
 		isAPI := svc.Namespace == metav1Default && svc.Name == "kubernetes"
 		if svc.Spec.ClusterIP == "" || svc.Spec.ClusterIP == v1.ClusterIPNone || len(svc.Spec.Ports) == 0 {
 			continue

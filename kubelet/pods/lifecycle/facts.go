@@ -1,4 +1,4 @@
-package pods
+package lifecycle
 
 import (
 	"time"
@@ -58,16 +58,16 @@ type Observed struct {
 	Containers []Container
 }
 
-// sandbox returns the newest sandbox, or nil.
-func (o *Observed) sandbox() *Sandbox {
+// Sandbox returns the newest sandbox, or nil.
+func (o *Observed) Sandbox() *Sandbox {
 	if len(o.Sandboxes) == 0 {
 		return nil
 	}
 	return &o.Sandboxes[0]
 }
 
-// newest returns the newest container of that name, or nil.
-func (o *Observed) newest(name string) *Container {
+// Newest returns the newest container of that name, or nil.
+func (o *Observed) Newest(name string) *Container {
 	for i := range o.Containers {
 		if o.Containers[i].Name == name {
 			return &o.Containers[i]
@@ -76,7 +76,7 @@ func (o *Observed) newest(name string) *Container {
 	return nil
 }
 
-// newestIn is newest within one sandbox.
+// newestIn is Newest within one sandbox.
 func (o *Observed) newestIn(sandboxID, name string) *Container {
 	for i := range o.Containers {
 		if c := &o.Containers[i]; c.Name == name && c.SandboxID == sandboxID {
@@ -197,7 +197,8 @@ type Plan struct {
 	Ended bool
 }
 
-func (p *Plan) wakeAt(t time.Time) {
+// WakeBy has the next decision no later than t.
+func (p *Plan) WakeBy(t time.Time) {
 	if p.WakeAt.IsZero() || t.Before(p.WakeAt) {
 		p.WakeAt = t
 	}

@@ -1,4 +1,4 @@
-package pods
+package runtimeconfig
 
 import (
 	"context"
@@ -17,6 +17,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
+
+func podWith(policy v1.RestartPolicy, containers ...string) *v1.Pod {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "u"}}
+	p.Spec.RestartPolicy = policy
+	for _, name := range containers {
+		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: name, Image: "img"})
+	}
+	return p
+}
 
 func TestExpand(t *testing.T) {
 	lookup := func(name string) (string, bool) {
@@ -48,9 +57,9 @@ func (oneConfigMap) Secret(context.Context, *v1.Pod, string) (*v1.Secret, error)
 }
 func (oneConfigMap) Forget(types.UID) {}
 
-func envOf(t *testing.T, k *Kit, pod *v1.Pod) (map[string]string, error) {
+func envOf(t *testing.T, b *Builder, pod *v1.Pod) (map[string]string, error) {
 	t.Helper()
-	list, err := k.environment(context.Background(), pod, &pod.Spec.Containers[0], nil)
+	list, err := b.environment(context.Background(), pod, &pod.Spec.Containers[0], nil)
 	got := map[string]string{}
 	for _, kv := range list {
 		if _, twice := got[kv.Key]; twice {
@@ -66,7 +75,7 @@ func TestEnvironment(t *testing.T) {
 		return &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 			Spec: v1.ServiceSpec{ClusterIP: ip, Ports: []v1.ServicePort{{Name: "web", Port: 80}}}}
 	}
-	k := &Kit{Objects: oneConfigMap{"x": "from", "y": "map"}, Allocatable: func() v1.ResourceList { return nil },
+	b := &Builder{Objects: oneConfigMap{"x": "from", "y": "map"}, Allocatable: func() v1.ResourceList { return nil },
 		Services: func(string) []*v1.Service {
 			return []*v1.Service{service("ns", "my-db", "10.43.0.9"), service("ns", "headless", "None"), service("default", "kubernetes", "10.43.0.1")}
 		}}
@@ -82,7 +91,7 @@ func TestEnvironment(t *testing.T) {
 		{Name: "NODE", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}},
 		{Name: "NOT", ValueFrom: &v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: cm, Key: "no", Optional: &optional}}},
 	}
-	got, err := envOf(t, k, pod)
+	got, err := envOf(t, b, pod)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,24 +114,24 @@ func TestEnvironment(t *testing.T) {
 		return &v1.EnvVarSource{FileKeyRef: &v1.FileKeySelector{VolumeName: "v", Path: "c.env", Key: key, Optional: &optional}}
 	}
 	pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "F", ValueFrom: inFile("KEY", false)}, {Name: "G", ValueFrom: inFile("NONE", true)}}
-	list, err := k.environment(t.Context(), pod, &pod.Spec.Containers[0], map[string]string{"v": dir})
+	list, err := b.environment(t.Context(), pod, &pod.Spec.Containers[0], map[string]string{"v": dir})
 	if found := slices.IndexFunc(list, func(kv *runtimeapi.KeyValue) bool { return kv.Key == "F" && string(kv.Value) == "from a file" }); err != nil || found < 0 ||
 		slices.ContainsFunc(list, func(kv *runtimeapi.KeyValue) bool { return kv.Key == "G" }) {
 		t.Errorf("from a file: %v, %v", list, err)
 	}
 	pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "F", ValueFrom: inFile("NONE", false)}}
-	var lacking *configError
-	if _, err := k.environment(t.Context(), pod, &pod.Spec.Containers[0], map[string]string{"v": dir}); !errors.As(err, &lacking) {
+	var lacking *ConfigError
+	if _, err := b.environment(t.Context(), pod, &pod.Spec.Containers[0], map[string]string{"v": dir}); !errors.As(err, &lacking) {
 		t.Errorf("a key that the file lacks: %v", err)
 	}
 	off := false
 	pod.Spec.Containers[0].Env, pod.Spec.EnableServiceLinks = nil, &off
-	if got, _ = envOf(t, k, pod); got["MY_DB_SERVICE_HOST"] != "" || got["KUBERNETES_SERVICE_HOST"] == "" {
+	if got, _ = envOf(t, b, pod); got["MY_DB_SERVICE_HOST"] != "" || got["KUBERNETES_SERVICE_HOST"] == "" {
 		t.Errorf("without service links: %v", got)
 	}
 	pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "Z", ValueFrom: &v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: cm, Key: "no"}}}}
-	var bad *configError
-	if _, err = envOf(t, k, pod); !errors.As(err, &bad) {
+	var bad *ConfigError
+	if _, err = envOf(t, b, pod); !errors.As(err, &bad) {
 		t.Errorf("a missing key: %v", err)
 	}
 }
@@ -132,7 +141,7 @@ func TestDNS(t *testing.T) {
 	if err := os.WriteFile(path, []byte("# c\nnameserver 192.0.2.53\nsearch lan. .\noptions ndots:1 rotate\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	k := &Kit{ClusterDNS: []string{"10.43.0.10"}, ClusterDomain: "cluster.local", ResolvConf: path}
+	b := &Builder{ClusterDNS: []string{"10.43.0.10"}, ClusterDomain: "cluster.local", ResolvConf: path}
 	two := "2"
 	for _, c := range []struct {
 		name     string
@@ -157,11 +166,11 @@ func TestDNS(t *testing.T) {
 	} {
 		pod := podWith(v1.RestartPolicyAlways, "c")
 		c.change(&pod.Spec)
-		got, err := k.dnsConfig(pod)
+		got, err := b.dnsConfig(pod)
 		if err != nil || !slices.Equal(got.Servers, c.servers) || !slices.Equal(got.Searches, c.searches) || !slices.Equal(got.Options, c.options) {
 			t.Errorf("%s: %v %v", c.name, got, err)
 		}
-		if notes := k.dnsNotes(pod); len(notes) != 0 {
+		if notes := b.DNSWarnings(pod); len(notes) != 0 {
 			t.Errorf("%s: %v", c.name, notes)
 		}
 	}
@@ -208,29 +217,29 @@ func TestDNSLimits(t *testing.T) {
 			[]string{"10.43.0.10", "1.1.1.1", "1.1.1.2"}, cluster,
 			[]string{servers + "10.43.0.10 1.1.1.1 1.1.1.2", searches + strings.Join(cluster, " ")}},
 	} {
-		k := &Kit{ClusterDNS: []string{"10.43.0.10"}, ClusterDomain: "cluster.local", ResolvConf: path}
+		b := &Builder{ClusterDNS: []string{"10.43.0.10"}, ClusterDomain: "cluster.local", ResolvConf: path}
 		pod := podWith(v1.RestartPolicyAlways, "c")
 		pod.Spec.DNSPolicy, pod.Spec.DNSConfig = v1.DNSClusterFirst, &c.own
-		got, err := k.dnsConfig(pod)
+		got, err := b.dnsConfig(pod)
 		if err != nil || !slices.Equal(got.Servers, c.servers) || !slices.Equal(got.Searches, c.searches) {
 			t.Errorf("%s: %v %v", c.name, got, err)
 		}
 		var notes []string
-		for _, note := range k.dnsNotes(pod) {
-			if note.reason != "DNSConfigForming" {
-				t.Errorf("%s: reason %s", c.name, note.reason)
+		for _, note := range b.DNSWarnings(pod) {
+			if note.Reason != "DNSConfigForming" {
+				t.Errorf("%s: reason %s", c.name, note.Reason)
 			}
-			notes = append(notes, note.message)
+			notes = append(notes, note.Message)
 		}
 		if !slices.Equal(notes, c.notes) {
 			t.Errorf("%s: %q, want %q", c.name, notes, c.notes)
 		}
 	}
-	k := &Kit{ResolvConf: path}
+	b := &Builder{ResolvConf: path}
 	pod := podWith(v1.RestartPolicyAlways, "c")
 	pod.Spec.DNSPolicy = v1.DNSClusterFirst
-	got, err := k.dnsConfig(pod)
-	if notes := k.dnsNotes(pod); err != nil || !slices.Equal(got.Servers, []string{"192.0.2.1"}) || len(notes) != 1 || notes[0].reason != "MissingClusterDNS" {
+	got, err := b.dnsConfig(pod)
+	if notes := b.DNSWarnings(pod); err != nil || !slices.Equal(got.Servers, []string{"192.0.2.1"}) || len(notes) != 1 || notes[0].Reason != "MissingClusterDNS" {
 		t.Errorf("without cluster DNS: %v %v %v", got, notes, err)
 	}
 }
@@ -263,8 +272,8 @@ func TestLocalResolvers(t *testing.T) {
 		if c.change != nil {
 			c.change(&pod.Spec)
 		}
-		notes := (&Kit{ClusterDNS: []string{"10.43.0.10"}, ClusterDomain: "cluster.local", ResolvConf: path}).dnsNotes(pod)
-		if c.note != (len(notes) == 1 && notes[0].reason == eventDNSForming && strings.Contains(notes[0].message, "loopback")) || len(notes) > 1 {
+		notes := (&Builder{ClusterDNS: []string{"10.43.0.10"}, ClusterDomain: "cluster.local", ResolvConf: path}).DNSWarnings(pod)
+		if c.note != (len(notes) == 1 && notes[0].Reason == eventDNSForming && strings.Contains(notes[0].Message, "loopback")) || len(notes) > 1 {
 			t.Errorf("%s: %v", name, notes)
 		}
 	}
@@ -272,7 +281,7 @@ func TestLocalResolvers(t *testing.T) {
 
 func TestHostnames(t *testing.T) {
 	yes := true
-	k := &Kit{ClusterDomain: "cluster.local", NodeHostname: "n1"}
+	b := &Builder{ClusterDomain: "cluster.local", NodeHostname: "n1"}
 	const full = "c.sub.ns.svc.cluster.local"
 	for _, c := range []struct {
 		name     string
@@ -296,11 +305,11 @@ func TestHostnames(t *testing.T) {
 	} {
 		pod := podWith(v1.RestartPolicyAlways, "c")
 		c.change(pod)
-		got, err := k.nodename(pod)
+		got, err := b.nodename(pod)
 		if got != c.nodename || (err == nil) != (c.nodename != "") {
 			t.Errorf("%s: %q %v", c.name, got, err)
 		}
-		name, domain := k.hostname(pod)
+		name, domain := b.hostname(pod)
 		if hosts := hostsFile(pod, []string{"10.0.0.2"}, name, domain); !strings.Contains(hosts, c.hosts) {
 			t.Errorf("%s: no %q in\n%s", c.name, c.hosts, hosts)
 		}
@@ -356,40 +365,6 @@ func TestSecurity(t *testing.T) {
 	}
 }
 
-func TestPhase(t *testing.T) {
-	run := v1.ContainerStatus{State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}
-	ended := func(code int32) v1.ContainerStatus {
-		return v1.ContainerStatus{State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: code}}}
-	}
-	waits := v1.ContainerStatus{State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}}
-	loops := waits
-	loops.LastTerminationState = ended(1).State
-	for _, c := range []struct {
-		policy v1.RestartPolicy
-		a, b   v1.ContainerStatus
-		ending bool
-		want   v1.PodPhase
-	}{
-		{v1.RestartPolicyAlways, run, run, false, v1.PodRunning},
-		{v1.RestartPolicyAlways, run, waits, false, v1.PodPending},
-		{v1.RestartPolicyAlways, run, loops, false, v1.PodRunning},
-		{v1.RestartPolicyAlways, ended(0), ended(1), false, v1.PodRunning},
-		{v1.RestartPolicyOnFailure, ended(0), ended(1), false, v1.PodRunning},
-		{v1.RestartPolicyOnFailure, ended(0), ended(0), false, v1.PodSucceeded},
-		{v1.RestartPolicyNever, ended(0), ended(1), false, v1.PodFailed},
-		{v1.RestartPolicyNever, ended(0), run, false, v1.PodRunning},
-		{v1.RestartPolicyAlways, ended(0), ended(0), true, v1.PodSucceeded},
-		{v1.RestartPolicyAlways, ended(0), ended(137), true, v1.PodFailed},
-		{v1.RestartPolicyAlways, waits, waits, true, v1.PodFailed},
-		{v1.RestartPolicyAlways, waits, waits, false, v1.PodPending},
-	} {
-		in := &StatusInput{Facts: Facts{Pod: podWith(c.policy, "a", "b")}, Ending: c.ending}
-		if got := phase(in, nil, []v1.ContainerStatus{c.a, c.b}); got != c.want {
-			t.Errorf("%s, %+v, %+v, ending %v: %s, want %s", c.policy, c.a.State, c.b.State, c.ending, got, c.want)
-		}
-	}
-}
-
 // oneDevice is there for each container.
 type oneDevice struct{}
 
@@ -399,10 +374,10 @@ func (oneDevice) Devices(_ *v1.Pod, c *v1.Container) []string {
 
 func TestContainersGetDevices(t *testing.T) {
 	c := &v1.Container{Name: "main"}
-	if got := (&Kit{Devices: oneDevice{}}).devices(&v1.Pod{}, c); len(got) != 1 || got[0].Name != "example.com/gpu=main" {
+	if got := (&Builder{Devices: oneDevice{}}).devices(&v1.Pod{}, c); len(got) != 1 || got[0].Name != "example.com/gpu=main" {
 		t.Errorf("devices %v", got)
 	}
-	if got := (&Kit{}).devices(&v1.Pod{}, c); got != nil {
-		t.Errorf("devices %v of a kit that has none", got)
+	if got := (&Builder{}).devices(&v1.Pod{}, c); got != nil {
+		t.Errorf("devices %v of a node that has none", got)
 	}
 }

@@ -1,74 +1,46 @@
-package pods
+package lifecycle
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/barque/barque/kubelet/cri"
 )
 
-// logLine is a line of a container's log as the runtime writes it; P marks one that goes on.
-func logLine(tag, text string) string {
-	return "2026-01-02T03:04:05.678901234Z stdout " + tag + " " + text + "\n"
-}
-
-func TestLastWords(t *testing.T) {
-	var numbered, last80 strings.Builder
-	for i := range 100 {
-		numbered.WriteString(logLine("F", fmt.Sprint(i)))
-		if i >= 20 {
-			fmt.Fprintln(&last80, i)
-		}
+func TestPhase(t *testing.T) {
+	run := v1.ContainerStatus{State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}
+	ended := func(code int32) v1.ContainerStatus {
+		return v1.ContainerStatus{State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: code}}}
 	}
-	digits := strings.Repeat("0123456789", 1700)
+	waits := v1.ContainerStatus{State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}}
+	loops := waits
+	loops.LastTerminationState = ended(1).State
 	for _, c := range []struct {
-		name      string
-		log, file string
-		fallback  bool
-		exit      int32
-		message   string // of the runtime
-		want      string
+		policy v1.RestartPolicy
+		a, b   v1.ContainerStatus
+		ending bool
+		want   v1.PodPhase
 	}{
-		{"a last line without an end", logLine("P", "DONE"), "", true, 1, "", "DONE"},
-		{"lines", logLine("F", "one") + logLine("F", "") + logLine("F", "two"), "", true, 1, "", "one\n\ntwo\n"},
-		{"a line in parts", logLine("P", "a") + logLine("P", "b") + logLine("F", "c"), "", true, 1, "", "abc\n"},
-		{"at most 80 lines", numbered.String(), "", true, 1, "", last80.String()},
-		{"at most 2048 bytes", logLine("P", digits), "", true, 1, "", digits[len(digits)-2048:]},
-		{"the log is for failures", logLine("F", "x"), "", true, 0, "", ""},
-		{"and for those who want it", logLine("F", "x"), "", false, 1, "", ""},
-		{"the file comes first", logLine("F", "x"), "said", true, 1, "", "said"},
-		{"the last 4096 bytes of the file", "", digits, true, 0, "", digits[len(digits)-4096:]},
-		{"the runtime's word before it", "", "said", true, 128, "cannot start", "cannot start: said"},
-		{"the runtime's word alone", "", "", false, 128, "cannot start", "cannot start"},
+		{v1.RestartPolicyAlways, run, run, false, v1.PodRunning},
+		{v1.RestartPolicyAlways, run, waits, false, v1.PodPending},
+		{v1.RestartPolicyAlways, run, loops, false, v1.PodRunning},
+		{v1.RestartPolicyAlways, ended(0), ended(1), false, v1.PodRunning},
+		{v1.RestartPolicyOnFailure, ended(0), ended(1), false, v1.PodRunning},
+		{v1.RestartPolicyOnFailure, ended(0), ended(0), false, v1.PodSucceeded},
+		{v1.RestartPolicyNever, ended(0), ended(1), false, v1.PodFailed},
+		{v1.RestartPolicyNever, ended(0), run, false, v1.PodRunning},
+		{v1.RestartPolicyAlways, ended(0), ended(0), true, v1.PodSucceeded},
+		{v1.RestartPolicyAlways, ended(0), ended(137), true, v1.PodFailed},
+		{v1.RestartPolicyAlways, waits, waits, true, v1.PodFailed},
+		{v1.RestartPolicyAlways, waits, waits, false, v1.PodPending},
 	} {
-		dir := t.TempDir()
-		write := func(name, text string) string {
-			path := filepath.Join(dir, name)
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			return path
-		}
-		s := &runtimeapi.ContainerStatus{Id: "c", ExitCode: c.exit, Message: c.message, LogPath: write("log", c.log),
-			Annotations: map[string]string{cri.AnnotationTerminationFile: write("file", c.file)}}
-		if c.fallback {
-			s.Annotations[cri.AnnotationTerminationPolicy] = string(v1.TerminationMessageFallbackToLogsOnError)
-		}
-		w := newWorker(&Manager{}, "u")
-		if got := w.lastWords(t.Context(), s); got != c.want {
-			t.Errorf("%s: %d bytes %q, want %d bytes %q", c.name, len(got), clip(got), len(c.want), clip(c.want))
+		in := &StatusInput{Facts: Facts{Pod: podWith(c.policy, "a", "b")}, Ending: c.ending}
+		if got := phase(in, nil, []v1.ContainerStatus{c.a, c.b}); got != c.want {
+			t.Errorf("%s, %+v, %+v, ending %v: %s, want %s", c.policy, c.a.State, c.b.State, c.ending, got, c.want)
 		}
 	}
 }
-
-func clip(s string) string { return s[:min(len(s), 60)] }
 
 // TestMessagesOfOnePod: 12 KiB in all, the same share for each container.
 func TestMessagesOfOnePod(t *testing.T) {
@@ -96,13 +68,13 @@ func TestResourcesInStatus(t *testing.T) {
 	}
 	pod := podWith(v1.RestartPolicyAlways, "a")
 	pod.Spec.Containers[0].Resources = ask("0.1", "64Mi")
-	first := limitsOf(pod, &pod.Spec.Containers[0])
+	first := LimitsOf(pod, &pod.Spec.Containers[0])
 	in := StatusInput{Facts: Facts{Pod: pod}, Runtime: "containerd"}
 	in.Observed.Containers = []Container{{ID: "1", Name: "a", State: Running, Attempt: 1, Limits: &first}}
 	pod.Status = Status(in)
 
 	pod.Spec.Containers[0].Resources = ask("0.2", "128Mi")
-	given := limitsOf(pod, &pod.Spec.Containers[0])
+	given := LimitsOf(pod, &pod.Spec.Containers[0])
 	half := given
 	half.Memory = first.Memory
 	other := Limits{Shares: 307, Quota: 30000, Memory: 96 << 20}

@@ -1,4 +1,4 @@
-package pods
+package runtimestate
 
 import (
 	"cmp"
@@ -14,55 +14,82 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-client/pkg/logs"
 
 	"github.com/barque/barque/kubelet/cri"
+	"github.com/barque/barque/kubelet/pods/lifecycle"
 )
 
-// observe reads the runtime's state of a pod.
-func (w *worker) observe(ctx context.Context) (Observed, error) {
-	var o Observed
-	selector := map[string]string{cri.LabelPodUID: string(w.uid)}
-	boxes, err := w.m.Runtime.ListPodSandboxes(ctx, selector)
+// Runtime is the part of cri.Runtime that a Reader needs.
+type Runtime interface {
+	ListPodSandboxes(ctx context.Context, selector map[string]string) ([]*runtimeapi.PodSandbox, error)
+	PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error)
+	ListContainers(ctx context.Context, selector map[string]string) ([]*runtimeapi.Container, error)
+	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
+}
+
+// Reader reads the runtime's state of one pod. It is for one goroutine.
+type Reader struct {
+	runtime Runtime
+	pod     types.UID
+	hostIPs []string
+
+	messages map[string]string // of ended containers, by ID: they are read once
+}
+
+// NewReader returns a reader of a pod on a node with the addresses hostIPs.
+func NewReader(runtime Runtime, pod types.UID, hostIPs []string) *Reader {
+	return &Reader{runtime: runtime, pod: pod, hostIPs: hostIPs, messages: map[string]string{}}
+}
+
+// Forget drops the message of a container that was removed.
+func (r *Reader) Forget(containerID string) { delete(r.messages, containerID) }
+
+// Read reads the runtime's state of the pod.
+func (r *Reader) Read(ctx context.Context) (lifecycle.Observed, error) {
+	var o lifecycle.Observed
+	selector := map[string]string{cri.LabelPodUID: string(r.pod)}
+	boxes, err := r.runtime.ListPodSandboxes(ctx, selector)
 	if err != nil {
 		return o, err
 	}
 	for _, b := range boxes {
-		box := Sandbox{ID: b.Id, Attempt: b.GetMetadata().GetAttempt(), CreatedAt: time.Unix(0, b.CreatedAt),
+		box := lifecycle.Sandbox{ID: b.Id, Attempt: b.GetMetadata().GetAttempt(), CreatedAt: time.Unix(0, b.CreatedAt),
 			Ready: b.State == runtimeapi.PodSandboxState_SANDBOX_READY}
 		if box.Ready {
-			if err := w.addressesOf(ctx, &box); err != nil {
+			if err := r.addressesOf(ctx, &box); err != nil {
 				return o, err
 			}
 		}
 		o.Sandboxes = append(o.Sandboxes, box)
 	}
-	slices.SortFunc(o.Sandboxes, func(a, b Sandbox) int {
+	slices.SortFunc(o.Sandboxes, func(a, b lifecycle.Sandbox) int {
 		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), b.CreatedAt.Compare(a.CreatedAt))
 	})
-	list, err := w.m.Runtime.ListContainers(ctx, selector)
+	list, err := r.runtime.ListContainers(ctx, selector)
 	if err != nil {
 		return o, err
 	}
 	for _, item := range list {
-		status, err := w.m.Runtime.ContainerStatus(ctx, item.Id)
+		status, err := r.runtime.ContainerStatus(ctx, item.Id)
 		if cri.IsNotFound(err) {
 			continue // gone since
 		}
 		if err != nil {
 			return o, err
 		}
-		o.Containers = append(o.Containers, w.container(ctx, item, status))
+		o.Containers = append(o.Containers, r.container(ctx, item, status))
 	}
-	slices.SortFunc(o.Containers, func(a, b Container) int {
+	slices.SortFunc(o.Containers, func(a, b lifecycle.Container) int {
 		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), b.CreatedAt.Compare(a.CreatedAt))
 	})
 	return o, nil
 }
 
-func (w *worker) addressesOf(ctx context.Context, box *Sandbox) error {
-	status, err := w.m.Runtime.PodSandboxStatus(ctx, box.ID)
+func (r *Reader) addressesOf(ctx context.Context, box *lifecycle.Sandbox) error {
+	status, err := r.runtime.PodSandboxStatus(ctx, box.ID)
 	if cri.IsNotFound(err) {
 		box.Ready = false
 		return nil
@@ -77,7 +104,7 @@ func (w *worker) addressesOf(ctx context.Context, box *Sandbox) error {
 	for _, more := range status.GetNetwork().GetAdditionalIps() {
 		box.IPs = append(box.IPs, more.Ip)
 	}
-	box.IPs = orderIPs(box.IPs, w.m.HostIPs)
+	box.IPs = orderIPs(box.IPs, r.hostIPs)
 	return nil
 }
 
@@ -96,8 +123,8 @@ func orderIPs(ips, hostIPs []string) []string {
 	return append(of[0], of[1]...)
 }
 
-func (w *worker) container(ctx context.Context, item *runtimeapi.Container, s *runtimeapi.ContainerStatus) Container {
-	c := Container{
+func (r *Reader) container(ctx context.Context, item *runtimeapi.Container, s *runtimeapi.ContainerStatus) lifecycle.Container {
+	c := lifecycle.Container{
 		ID: s.Id, Name: item.Labels[cri.LabelContainerName], SandboxID: item.PodSandboxId,
 		Attempt: s.GetMetadata().GetAttempt(), CreatedAt: time.Unix(0, s.CreatedAt),
 		ExitCode: s.ExitCode, Reason: s.Reason, Message: s.Message,
@@ -121,23 +148,23 @@ func (w *worker) container(ctx context.Context, item *runtimeapi.Container, s *r
 	if c.ImageID == "" {
 		c.ImageID = s.ImageId
 	}
-	if r := s.GetResources().GetLinux(); r != nil {
-		c.Limits = &Limits{Shares: r.CpuShares, Quota: max(r.CpuQuota, 0), Memory: max(r.MemoryLimitInBytes, 0)}
+	if l := s.GetResources().GetLinux(); l != nil {
+		c.Limits = &lifecycle.Limits{Shares: l.CpuShares, Quota: max(l.CpuQuota, 0), Memory: max(l.MemoryLimitInBytes, 0)}
 	}
 	if s.StartedAt > 0 {
 		c.StartedAt = time.Unix(0, s.StartedAt)
 	}
 	switch s.State {
 	case runtimeapi.ContainerState_CONTAINER_CREATED:
-		c.State = Created
+		c.State = lifecycle.Created
 	case runtimeapi.ContainerState_CONTAINER_RUNNING:
-		c.State = Running
+		c.State = lifecycle.Running
 	case runtimeapi.ContainerState_CONTAINER_EXITED:
-		c.State = Exited
+		c.State = lifecycle.Exited
 		c.FinishedAt = time.Unix(0, s.FinishedAt)
-		c.Message = w.lastWords(ctx, s)
+		c.Message = r.terminationMessage(ctx, s)
 	default:
-		c.State = Unknown
+		c.State = lifecycle.Unknown
 	}
 	if u := s.GetUser().GetLinux(); u != nil {
 		c.User = &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: u.Uid, GID: u.Gid, SupplementalGroups: u.SupplementalGroups}}
@@ -145,18 +172,17 @@ func (w *worker) container(ctx context.Context, item *runtimeapi.Container, s *r
 	return c
 }
 
-// Bounds of a termination message, or of the log in its place, for one container and for all
-// containers of a pod together.
+// Bounds of a container's termination message, or of the log in its place.
 const (
 	maxMessage     = 4096
 	maxLogMessage  = 2048
 	maxLogMsgLines = 80
-	maxPodMessages = 12 << 10
 )
 
-// lastWords returns the message of an ended container: the runtime's and the container's own.
-func (w *worker) lastWords(ctx context.Context, s *runtimeapi.ContainerStatus) string {
-	if said, ok := w.messages[s.Id]; ok {
+// terminationMessage returns the message of an ended container: the runtime's and the container's
+// own.
+func (r *Reader) terminationMessage(ctx context.Context, s *runtimeapi.ContainerStatus) string {
+	if said, ok := r.messages[s.Id]; ok {
 		return said
 	}
 	said := fileTail(s.Annotations[cri.AnnotationTerminationFile])
@@ -168,7 +194,7 @@ func (w *worker) lastWords(ctx context.Context, s *runtimeapi.ContainerStatus) s
 		said = s.Message + ": " + said
 	}
 	said = cmp.Or(said, s.Message)
-	w.messages[s.Id] = said
+	r.messages[s.Id] = said
 	return said
 }
 

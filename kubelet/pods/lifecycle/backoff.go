@@ -1,4 +1,4 @@
-package pods
+package lifecycle
 
 import "time"
 
@@ -25,16 +25,16 @@ func (b Backoff) due(ended time.Time) time.Time {
 	return ended.Add(b.Delay)
 }
 
-// next is the state after a restart at now of a container that ended at ended.
-func (b Backoff) next(ended, now time.Time) Backoff {
+// Next is the state after a restart at now of a container that ended at ended.
+func (b Backoff) Next(ended, now time.Time) Backoff {
 	if b.Delay == 0 || ended.Sub(b.Last) > forgivenAfter {
 		return Backoff{Delay: firstBackoff, Last: now}
 	}
 	return Backoff{Delay: min(2*b.Delay, longestBackoff), Last: now}
 }
 
-// grown is the delay after one more failure, for pulls and the like.
-func grown(delay time.Duration) time.Duration {
+// NextDelay is the delay after one more failure, for pulls and the like.
+func NextDelay(delay time.Duration) time.Duration {
 	if delay == 0 {
 		return firstBackoff
 	}

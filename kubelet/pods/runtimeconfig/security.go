@@ -1,4 +1,4 @@
-package pods
+package runtimeconfig
 
 import (
 	"fmt"
@@ -171,7 +171,7 @@ func seccomp(own, pods *v1.SeccompProfile, privileged bool, otherwise v1.Seccomp
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}, nil
 	case v1.SeccompProfileTypeLocalhost:
 		if profile.LocalhostProfile == nil || *profile.LocalhostProfile == "" {
-			return nil, &configError{fmt.Errorf("seccompProfile of type Localhost names no localhostProfile")}
+			return nil, &ConfigError{fmt.Errorf("seccompProfile of type Localhost names no localhostProfile")}
 		}
 		return &runtimeapi.SecurityProfile{
 			ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: *profile.LocalhostProfile}, nil
@@ -222,13 +222,13 @@ func checkUser(pod *v1.Pod, c *v1.Container, image *runtimeapi.Image) error {
 	}
 	switch {
 	case user != nil && *user == 0:
-		return &configError{fmt.Errorf("container's runAsUser breaks non-root policy (pod: %q, container: %s)", pod.Name, c.Name)}
+		return &ConfigError{fmt.Errorf("container's runAsUser breaks non-root policy (pod: %q, container: %s)", pod.Name, c.Name)}
 	case user != nil:
 		return nil
 	case image != nil && image.Username != "":
-		return &configError{fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root (pod: %q, container: %s)", image.Username, pod.Name, c.Name)}
+		return &ConfigError{fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root (pod: %q, container: %s)", image.Username, pod.Name, c.Name)}
 	case image == nil || image.Uid == nil || image.Uid.Value == 0:
-		return &configError{fmt.Errorf("container has runAsNonRoot and image will run as root (pod: %q, container: %s)", pod.Name, c.Name)}
+		return &ConfigError{fmt.Errorf("container has runAsNonRoot and image will run as root (pod: %q, container: %s)", pod.Name, c.Name)}
 	}
 	return nil
 }

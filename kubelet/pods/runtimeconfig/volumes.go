@@ -1,4 +1,4 @@
-package pods
+package runtimeconfig
 
 import (
 	"fmt"
@@ -40,7 +40,7 @@ func devices(pod *v1.Pod, c *v1.Container, paths map[string]string) ([]*runtimea
 		d := &c.VolumeDevices[i]
 		host, ok := paths[d.Name]
 		if !ok {
-			return nil, &configError{fmt.Errorf("volumeDevice %q: the pod has no such volume", d.Name)}
+			return nil, &ConfigError{fmt.Errorf("volumeDevice %q: the pod has no such volume", d.Name)}
 		}
 		permissions := "mrw"
 		if claimedReadOnly(pod, d.Name) {

@@ -1,4 +1,4 @@
-package pods
+package lifecycle
 
 import (
 	"slices"
@@ -6,6 +6,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/barque/barque/kubelet/podinfo"
 )
 
 // withRule gives a container the rule that the exit code 42 restarts all.
@@ -24,7 +26,7 @@ func play(t *testing.T, f *Facts) (plans []string) {
 	f.Killing, f.Health, f.Backoffs = map[string]bool{}, map[string]Health{}, map[string]Backoff{}
 	for range 20 {
 		p := Decide(*f)
-		if status := Status(StatusInput{Facts: *f, Plan: p}); finished(status.Phase) {
+		if status := Status(StatusInput{Facts: *f, Plan: p}); podinfo.Finished(status.Phase) {
 			t.Errorf("after %q the pod is %s", plans, status.Phase)
 			return plans
 		}
@@ -58,7 +60,7 @@ func TestAContainerRestartsAll(t *testing.T) {
 	images := map[string]string{"a": "ref", "b": "ref", "i": "ref", "s": "ref"}
 	pod := func(source string) *v1.Pod {
 		p := withInit(withInit(podWith(v1.RestartPolicyNever, "a", "b"), "i", false), "s", true)
-		for _, c := range containerSpecs(p) {
+		for _, c := range podinfo.Containers(p) {
 			if c.Name == source {
 				policy := v1.ContainerRestartPolicyNever
 				if source == "s" {
@@ -103,7 +105,7 @@ func TestStatusWhileAllRestart(t *testing.T) {
 		Containers: []Container{exited("a", 42), running("b"), exited("i", 0)}}}
 	restarting := func() (v1.PodStatus, v1.ConditionStatus) {
 		status := Status(StatusInput{Facts: f, Plan: Decide(f), Runtime: "r"})
-		return status, condition(&status, v1.AllContainersRestarting).Status
+		return status, podinfo.Condition(&status, v1.AllContainersRestarting).Status
 	}
 	status, condition := restarting()
 	if status.Phase != v1.PodRunning || condition != v1.ConditionTrue {

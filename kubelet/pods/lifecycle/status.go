@@ -1,4 +1,4 @@
-package pods
+package lifecycle
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/barque/barque/kubelet/cgroups"
+	"github.com/barque/barque/kubelet/podinfo"
 	"github.com/barque/barque/kubelet/restarts"
 )
 
@@ -54,7 +55,7 @@ func Status(in StatusInput) v1.PodStatus {
 		}
 		s.HostIPs = append(s.HostIPs, v1.HostIP{IP: ip})
 	}
-	if ips := podIPs(&in); len(ips) > 0 {
+	if ips := IPs(pod, &in.Observed, in.HostIPs); len(ips) > 0 {
 		s.PodIP, s.PodIPs = ips[0], nil
 		for _, ip := range ips {
 			s.PodIPs = append(s.PodIPs, v1.PodIP{IP: ip})
@@ -66,9 +67,9 @@ func Status(in StatusInput) v1.PodStatus {
 		s.Phase, s.Reason, s.Message = v1.PodFailed, in.Reason, in.Message
 	}
 	switch {
-	case finished(pod.Status.Phase):
+	case podinfo.Finished(pod.Status.Phase):
 		s.Phase = pod.Status.Phase
-	case finished(s.Phase) && in.Ending && !in.Plan.Ended:
+	case podinfo.Finished(s.Phase) && in.Ending && !in.Plan.Ended:
 		// It is over when nothing of it is left to stop: from then on other pods may
 		// have its resources.
 		s.Phase = cmp.Or(pod.Status.Phase, v1.PodPending)
@@ -81,13 +82,12 @@ func Status(in StatusInput) v1.PodStatus {
 	return s
 }
 
-func finished(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
-
-func podIPs(in *StatusInput) []string {
-	if in.Pod.Spec.HostNetwork {
-		return in.HostIPs
+// IPs returns a pod's addresses: those of its sandbox, or the node's on the host's network.
+func IPs(pod *v1.Pod, o *Observed, hostIPs []string) []string {
+	if pod.Spec.HostNetwork {
+		return hostIPs
 	}
-	if box := in.Observed.sandbox(); box != nil {
+	if box := o.Sandbox(); box != nil {
 		return box.IPs
 	}
 	return nil
@@ -122,7 +122,7 @@ func containerStatus(in *StatusInput, c *v1.Container, before *v1.ContainerStatu
 		return *before // it is replaced in one step, as clients see it
 	}
 	s := v1.ContainerStatus{Name: c.Name, Image: c.Image, VolumeMounts: mountStatuses(in, c, before)}
-	last := in.Observed.newest(c.Name)
+	last := in.Observed.Newest(c.Name)
 	if last == nil {
 		withoutContainer(in, c, before, &s)
 	} else {
@@ -165,7 +165,7 @@ func withoutContainer(in *StatusInput, c *v1.Container, before *v1.ContainerStat
 	if before != nil && before.ContainerID != "" {
 		s.RestartCount, s.ImageID, s.ContainerID = before.RestartCount, before.ImageID, before.ContainerID
 		s.LastTerminationState = before.LastTerminationState
-		ending := in.Ending || finished(in.Pod.Status.Phase)
+		ending := in.Ending || podinfo.Finished(in.Pod.Status.Phase)
 		if ended := (v1.ContainerState{Terminated: before.State.Terminated}); ending || wasStarted(before) {
 			if ended.Terminated == nil {
 				ended.Terminated = &v1.ContainerStateTerminated{
@@ -228,6 +228,9 @@ func terminated(in *StatusInput, c *Container) *v1.ContainerStateTerminated {
 	return t
 }
 
+// maxPodMessages bounds the messages of all containers of a pod together, in bytes.
+const maxPodMessages = 12 << 10
+
 // share cuts a message to a container's share of the pod's bound on messages.
 func share(pod *v1.Pod, message string) string {
 	containers := len(pod.Spec.Containers) + len(pod.Spec.InitContainers) + len(pod.Spec.EphemeralContainers)
@@ -259,21 +262,6 @@ func mountStatuses(in *StatusInput, c *v1.Container, before *v1.ContainerStatus)
 	return list
 }
 
-// imagesOf returns the IDs of the images of a pod's volumes: the path of such a volume is the
-// image's ID.
-func imagesOf(pod *v1.Pod, paths map[string]string) map[string]string {
-	var images map[string]string
-	for i := range pod.Spec.Volumes {
-		if v := &pod.Spec.Volumes[i]; v.Image != nil && paths[v.Name] != "" {
-			if images == nil {
-				images = map[string]string{}
-			}
-			images[v.Name] = paths[v.Name]
-		}
-	}
-	return images
-}
-
 // phase sums the containers up as Kubernetes defines it.
 func phase(in *StatusInput, init, regular []v1.ContainerStatus) v1.PodPhase {
 	initializing := false
@@ -283,7 +271,7 @@ func phase(in *StatusInput, init, regular []v1.ContainerStatus) v1.PodPhase {
 			initializing = initializing || s.Started == nil || !*s.Started
 			continue
 		}
-		last := in.Observed.newest(c.Name)
+		last := in.Observed.Newest(c.Name)
 		ended := s.State.Terminated
 		if ended == nil && last == nil {
 			ended = s.LastTerminationState.Terminated
@@ -344,7 +332,7 @@ func phase(in *StatusInput, init, regular []v1.ContainerStatus) v1.PodPhase {
 
 // setConditions sets the conditions that this package decides. Other conditions stay.
 func setConditions(in *StatusInput, s *v1.PodStatus) {
-	box := in.Observed.sandbox()
+	box := in.Observed.Sandbox()
 	network := box != nil && box.Ready && (in.Pod.Spec.HostNetwork || len(box.IPs) > 0)
 	setCondition(in, s, v1.PodReadyToStartContainers, network, "", "")
 
@@ -356,7 +344,7 @@ func setConditions(in *StatusInput, s *v1.PodStatus) {
 	if containersReady {
 		var missing []string
 		for _, gate := range in.Pod.Spec.ReadinessGates {
-			if c := condition(s, gate.ConditionType); c == nil || c.Status != v1.ConditionTrue {
+			if c := podinfo.Condition(s, gate.ConditionType); c == nil || c.Status != v1.ConditionTrue {
 				missing = append(missing, fmt.Sprintf("the status of pod readiness gate %q is not \"True\"", gate.ConditionType))
 			}
 		}
@@ -423,21 +411,12 @@ func containersReadyCondition(in *StatusInput, s *v1.PodStatus) (bool, string, s
 	return true, "", ""
 }
 
-func condition(s *v1.PodStatus, kind v1.PodConditionType) *v1.PodCondition {
-	for i := range s.Conditions {
-		if s.Conditions[i].Type == kind {
-			return &s.Conditions[i]
-		}
-	}
-	return nil
-}
-
 func setCondition(in *StatusInput, s *v1.PodStatus, kind v1.PodConditionType, ok bool, reason, message string) {
 	status := v1.ConditionFalse
 	if ok {
 		status = v1.ConditionTrue
 	}
-	c := condition(s, kind)
+	c := podinfo.Condition(s, kind)
 	if c == nil {
 		s.Conditions = append(s.Conditions, v1.PodCondition{Type: kind})
 		c = &s.Conditions[len(s.Conditions)-1]

@@ -1,4 +1,4 @@
-package pods
+package lifecycle
 
 import (
 	"fmt"
@@ -6,17 +6,23 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/barque/barque/kubelet/podinfo"
 	"github.com/barque/barque/kubelet/restarts"
 )
 
 // Reasons of waiting containers, in upstream's words.
 const (
+	ReasonErrImagePull     = "ErrImagePull"
+	ReasonImagePullBackOff = "ImagePullBackOff"
+
 	reasonCreating         = "ContainerCreating"
 	reasonInitializing     = "PodInitializing"
 	reasonCrashLoopBackOff = "CrashLoopBackOff"
-	reasonErrImagePull     = "ErrImagePull"
-	reasonImagePullBackOff = "ImagePullBackOff"
 )
+
+// PostStartHook is the Failed of a container's Health, in place of a probe's name, when its
+// postStart hook has failed.
+const PostStartHook = "postStart hook"
 
 // pullErrorShown is how long a failed pull shows its own error before it shows as back-off.
 const pullErrorShown = 2 * time.Second
@@ -29,7 +35,7 @@ const pullErrorShown = 2 * time.Second
 // anew. So does a new round, which begins when a container ends under a rule that restarts all.
 func Decide(f Facts) (p Plan) {
 	defer p.tidy(&f) // the named result: another one would be copied before
-	box := f.Observed.sandbox()
+	box := f.Observed.Sandbox()
 	if box == nil || !box.Ready {
 		p.replaceSandbox(&f, box)
 		return p
@@ -44,7 +50,7 @@ func Decide(f Facts) (p Plan) {
 	}
 	if p.initialize(&f, box) && p.regulars(&f) {
 		for i := range f.Pod.Spec.EphemeralContainers {
-			if e := ephemeral(f.Pod, i); f.Observed.newest(e.Name) == nil {
+			if e := ephemeral(f.Pod, i); f.Observed.Newest(e.Name) == nil {
 				p.start(&f, e, nil)
 			}
 		}
@@ -80,11 +86,11 @@ func (p *Plan) resizeOthers(f *Facts) {
 		planned[u.ID] = true
 	}
 	resize := func(c *v1.Container) {
-		if last := f.Observed.newest(c.Name); last != nil && last.State == Running && !planned[last.ID] {
+		if last := f.Observed.Newest(c.Name); last != nil && last.State == Running && !planned[last.ID] {
 			p.resize(f, c, last)
 		}
 	}
-	for _, c := range containerSpecs(f.Pod) {
+	for _, c := range podinfo.Containers(f.Pod) {
 		resize(c)
 	}
 	for i := range f.Pod.Spec.EphemeralContainers {
@@ -107,8 +113,8 @@ func (p *Plan) replaceSandbox(f *Facts, box *Sandbox) {
 	if p.evict(f, nil) {
 		return
 	}
-	if t, ok := f.Troubles[sandboxTrouble]; ok && f.Now.Before(t.RetryAt) {
-		p.wakeAt(t.RetryAt)
+	if t, ok := f.Troubles[SandboxTrouble]; ok && f.Now.Before(t.RetryAt) {
+		p.WakeBy(t.RetryAt)
 		return
 	}
 	p.CreateSandbox = true
@@ -137,15 +143,15 @@ func (p *Plan) evict(f *Facts, box *Sandbox) (any bool) {
 	return any
 }
 
-// sandboxTrouble is the name under which Facts.Troubles keeps the sandbox's own trouble. It cannot
+// SandboxTrouble is the name under which Facts.Troubles keeps the sandbox's own trouble. It cannot
 // be a container's: those are DNS labels.
-const sandboxTrouble = "/sandbox"
+const SandboxTrouble = "/sandbox"
 
 // worthSandbox reports whether any container would be started in a new sandbox.
 func worthSandbox(f *Facts) bool {
 	for i := range f.Pod.Spec.Containers {
 		c := &f.Pod.Spec.Containers[i]
-		last := f.Observed.newest(c.Name)
+		last := f.Observed.Newest(c.Name)
 		if last == nil {
 			if !lost(f.Pod, c.Name) || restarts.Policy(f.Pod, c) != v1.RestartPolicyNever {
 				return !initFailed(f)
@@ -163,7 +169,7 @@ func worthSandbox(f *Facts) bool {
 func initFailed(f *Facts) bool {
 	for i := range f.Pod.Spec.InitContainers {
 		c := &f.Pod.Spec.InitContainers[i]
-		if last := f.Observed.newest(c.Name); !restarts.IsSidecar(c) && last != nil && last.State == Exited &&
+		if last := f.Observed.Newest(c.Name); !restarts.IsSidecar(c) && last != nil && last.State == Exited &&
 			last.ExitCode != 0 && !f.former(last) && !restarts.Again(f.Pod, c, last.ExitCode) {
 			return true
 		}
@@ -252,7 +258,7 @@ func (p *Plan) initContainer(f *Facts, box *Sandbox, c *v1.Container) bool {
 
 // regular plans one of the pod's containers and reports whether the next one may be planned.
 func (p *Plan) regular(f *Facts, c *v1.Container) bool {
-	last := f.Observed.newest(c.Name)
+	last := f.Observed.Newest(c.Name)
 	if last == nil {
 		if lost(f.Pod, c.Name) && restarts.Policy(f.Pod, c) == v1.RestartPolicyNever {
 			return true
@@ -289,7 +295,7 @@ func (p *Plan) killIfFailed(f *Facts, c *v1.Container, running *Container) {
 	case probe != "":
 		kill.Trouble = probe
 		kill.Reason = fmt.Sprintf("Container %s failed %s probe, will be restarted", c.Name, probe)
-		if probe == hookPostStart {
+		if probe == PostStartHook {
 			kill.Reason = "FailedPostStartHook"
 		}
 	case running.SpecImage != "" && running.SpecImage != c.Image:
@@ -317,7 +323,7 @@ func (p *Plan) restart(f *Facts, c *v1.Container, ended *Container) {
 		}
 		p.RestartingMessage[c.Name] = "Back-off restarting failed container " + c.Name + " in pod " +
 			f.Pod.Name + "_" + f.Pod.Namespace + "(" + string(f.Pod.UID) + ")"
-		p.wakeAt(due)
+		p.WakeBy(due)
 		return
 	}
 	p.start(f, c, ended)
@@ -330,7 +336,7 @@ func (p *Plan) start(f *Facts, c *v1.Container, ended *Container) {
 		// It is shown until the next try has come to its end.
 		p.showTrouble(f, c, t)
 		if f.Now.Before(t.RetryAt) {
-			p.wakeAt(t.RetryAt)
+			p.WakeBy(t.RetryAt)
 			return
 		}
 	}
@@ -351,22 +357,22 @@ func (p *Plan) start(f *Facts, c *v1.Container, ended *Container) {
 }
 
 func (p *Plan) showTrouble(f *Facts, c *v1.Container, t Trouble) {
-	if t.Reason != reasonErrImagePull {
+	if t.Reason != ReasonErrImagePull {
 		p.wait(c.Name, t.Reason, t.Message)
 		return
 	}
 	if turn := t.Since.Add(pullErrorShown); f.Now.Before(turn) {
-		p.wakeAt(turn)
+		p.WakeBy(turn)
 		p.wait(c.Name, t.Reason, t.Message)
 		return
 	}
-	p.wait(c.Name, reasonImagePullBackOff, fmt.Sprintf("Back-off pulling image %q: %s: %s", c.Image, t.Reason, t.Message))
+	p.wait(c.Name, ReasonImagePullBackOff, fmt.Sprintf("Back-off pulling image %q: %s: %s", c.Image, t.Reason, t.Message))
 }
 
 // nextAttempt numbers the next container of that name, so that it goes on over restarts of the
 // kubelet and even when the runtime has forgotten the earlier ones.
 func nextAttempt(f *Facts, name string) uint32 {
-	if last := f.Observed.newest(name); last != nil {
+	if last := f.Observed.Newest(name); last != nil {
 		return last.Attempt + 1
 	}
 	for _, list := range [][]v1.ContainerStatus{f.Pod.Status.InitContainerStatuses, f.Pod.Status.ContainerStatuses} {

@@ -1,13 +1,13 @@
-package pods
+package runtimeconfig
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,10 +15,13 @@ import (
 
 	"github.com/barque/barque/kubelet/cgroups"
 	"github.com/barque/barque/kubelet/cri"
+	"github.com/barque/barque/kubelet/podinfo"
+	"github.com/barque/barque/kubelet/pods/lifecycle"
+	"github.com/barque/barque/kubelet/pods/podlogs"
 	"github.com/barque/barque/kubelet/volumes"
 )
 
-// Volumes is the interface of pods to package volumes.
+// Volumes is the interface of configurations to package volumes.
 type Volumes interface {
 	SubPath(uid types.UID, volume, root, container string, index int, path string) (string, error)
 	PodDir(uid types.UID) string
@@ -26,7 +29,7 @@ type Volumes interface {
 	Relabels(uid types.UID, volume string) bool
 }
 
-// Cgroups is the interface of pods to package cgroups.
+// Cgroups is the interface of sandboxes to package cgroups.
 type Cgroups interface {
 	Parent(pod *v1.Pod) string
 }
@@ -37,9 +40,8 @@ type Devices interface {
 	Devices(pod *v1.Pod, container *v1.Container) []string
 }
 
-// Kit makes the runtime's configurations of pods and containers. It reads the objects that pods
-// refer to, and writes the kubelet's few files for containers; it starts nothing.
-type Kit struct {
+// Builder makes the configurations of sandboxes and containers.
+type Builder struct {
 	Volumes Volumes
 	Cgroups Cgroups
 	Objects volumes.Objects
@@ -48,9 +50,7 @@ type Kit struct {
 	// own among them.
 	Services func(namespace string) []*v1.Service
 
-	LogDir        string // an absolute path
-	LogLinkDir    string // of links to the logs of containers; none when empty
-	Owner         string // of the directories of pods' logs: the kubelet's root directory
+	Logs          *podlogs.Dirs
 	ClusterDNS    []string
 	ClusterDomain string
 	ResolvConf    string
@@ -60,21 +60,6 @@ type Kit struct {
 	LowestOOM     int64 // the lowest oom_score_adj that may be asked for
 	// SeccompDefault gives containers without a seccomp profile the runtime's default one.
 	SeccompDefault bool
-	Logger         *slog.Logger
-}
-
-// PodLogDir is where the logs of a pod's containers are.
-func (k *Kit) PodLogDir(pod *v1.Pod) string {
-	return filepath.Join(k.LogDir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))
-}
-
-// LogPath is the log file of one container.
-func (k *Kit) LogPath(pod *v1.Pod, container string, attempt uint32) string {
-	return filepath.Join(k.PodLogDir(pod), containerLog(container, attempt))
-}
-
-func containerLog(container string, attempt uint32) string {
-	return filepath.Join(container, strconv.Itoa(int(attempt))+".log")
 }
 
 func podLabels(pod *v1.Pod) map[string]string {
@@ -96,15 +81,15 @@ func unsupported(pod *v1.Pod) error {
 }
 
 // Sandbox is the configuration of a pod's sandbox.
-func (k *Kit) Sandbox(pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
+func (b *Builder) Sandbox(pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
 	if err := unsupported(pod); err != nil {
 		return nil, err
 	}
-	dns, err := k.dnsConfig(pod)
+	dns, err := b.dnsConfig(pod)
 	if err != nil {
 		return nil, err
 	}
-	name, err := k.nodename(pod)
+	name, err := b.nodename(pod)
 	if err != nil {
 		return nil, err
 	}
@@ -117,12 +102,12 @@ func (k *Kit) Sandbox(pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{
 			Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},
-		LogDirectory: k.PodLogDir(pod),
+		LogDirectory: b.Logs.PodDir(pod),
 		DnsConfig:    dns,
 		Labels:       labels,
 		Annotations:  pod.Annotations,
 		Linux: &runtimeapi.LinuxPodSandboxConfig{
-			CgroupParent:    k.Cgroups.Parent(pod),
+			CgroupParent:    b.Cgroups.Parent(pod),
 			SecurityContext: sandboxSecurity(pod),
 			Sysctls:         sysctls(pod),
 		},
@@ -168,9 +153,9 @@ func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
 	return list
 }
 
-// containerInput is the input, besides the pod, of a container's configuration.
-type containerInput struct {
-	Start
+// Input is the input, besides the pod, of a container's configuration.
+type Input struct {
+	lifecycle.Start
 	IPs    []string
 	Paths  map[string]string // of volumes on the host, by name
 	Image  *runtimeapi.Image
@@ -178,8 +163,8 @@ type containerInput struct {
 }
 
 // seccomp is the profile of containers without one.
-func (k *Kit) seccomp() v1.SeccompProfileType {
-	if k.SeccompDefault {
+func (b *Builder) seccomp() v1.SeccompProfileType {
+	if b.SeccompDefault {
 		return v1.SeccompProfileTypeRuntimeDefault
 	}
 	return v1.SeccompProfileTypeUnconfined
@@ -187,17 +172,17 @@ func (k *Kit) seccomp() v1.SeccompProfileType {
 
 // Container returns the configuration of one container. It writes the files that
 // the container mounts.
-func (k *Kit) Container(ctx context.Context, pod *v1.Pod, in containerInput) (*runtimeapi.ContainerConfig, error) {
+func (b *Builder) Container(ctx context.Context, pod *v1.Pod, in Input) (*runtimeapi.ContainerConfig, error) {
 	c := in.Start.Container
 	pod = withIPs(pod, in.IPs) // the variables may ask for addresses that no client has seen yet
 	if err := checkUser(pod, c, in.Image); err != nil {
 		return nil, err
 	}
-	env, err := k.environment(ctx, pod, c, in.Paths)
+	env, err := b.environment(ctx, pod, c, in.Paths)
 	if err != nil {
 		return nil, err
 	}
-	security, err := containerSecurity(pod, c, in.Target, k.seccomp())
+	security, err := containerSecurity(pod, c, in.Target, b.seccomp())
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +194,7 @@ func (k *Kit) Container(ctx context.Context, pod *v1.Pod, in containerInput) (*r
 		}
 		return "", false
 	}
-	mounts, err := k.mounts(pod, c, in, lookup)
+	mounts, err := b.mounts(pod, c, in, lookup)
 	if err != nil {
 		return nil, err
 	}
@@ -217,12 +202,12 @@ func (k *Kit) Container(ctx context.Context, pod *v1.Pod, in containerInput) (*r
 	if err != nil {
 		return nil, err
 	}
-	termination, err := k.terminationFile(pod, c, in.Attempt)
+	termination, err := b.terminationFile(pod, c, in.Attempt)
 	if err != nil {
 		return nil, err
 	}
 	annotations := map[string]string{
-		cri.AnnotationImage: c.Image, cri.AnnotationGrace: strconv.FormatInt(gracePeriod(pod), 10),
+		cri.AnnotationImage: c.Image, cri.AnnotationGrace: strconv.FormatInt(podinfo.GracePeriod(pod), 10),
 		cri.AnnotationMemoryRequest: strconv.FormatInt(c.Resources.Requests.Memory().Value(), 10),
 	}
 	if in.Round > 0 {
@@ -235,7 +220,7 @@ func (k *Kit) Container(ctx context.Context, pod *v1.Pod, in containerInput) (*r
 	}
 	labels := podLabels(pod)
 	labels[cri.LabelContainerName] = c.Name
-	if err := os.MkdirAll(filepath.Join(k.PodLogDir(pod), c.Name), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(b.Logs.PodDir(pod), c.Name), 0o755); err != nil {
 		return nil, err
 	}
 	return &runtimeapi.ContainerConfig{
@@ -249,21 +234,21 @@ func (k *Kit) Container(ctx context.Context, pod *v1.Pod, in containerInput) (*r
 		Devices:     blocks,
 		Labels:      labels,
 		Annotations: annotations,
-		LogPath:     containerLog(c.Name, in.Attempt),
+		LogPath:     podlogs.PathInPod(c.Name, in.Attempt),
 		Stdin:       c.Stdin,
 		StdinOnce:   c.StdinOnce,
 		Tty:         c.TTY,
 		StopSignal:  stopSignal(c),
-		CDIDevices:  k.devices(pod, c),
-		Linux:       &runtimeapi.LinuxContainerConfig{Resources: k.resources(pod, c), SecurityContext: security},
+		CDIDevices:  b.devices(pod, c),
+		Linux:       &runtimeapi.LinuxContainerConfig{Resources: b.resources(pod, c), SecurityContext: security},
 	}, nil
 }
 
-func (k *Kit) devices(pod *v1.Pod, c *v1.Container) (list []*runtimeapi.CDIDevice) {
-	if k.Devices == nil {
+func (b *Builder) devices(pod *v1.Pod, c *v1.Container) (list []*runtimeapi.CDIDevice) {
+	if b.Devices == nil {
 		return nil
 	}
-	for _, name := range k.Devices.Devices(pod, c) {
+	for _, name := range b.Devices.Devices(pod, c) {
 		list = append(list, &runtimeapi.CDIDevice{Name: name})
 	}
 	return list
@@ -290,20 +275,20 @@ func expandAll(list []string, lookup func(string) (string, bool)) []string {
 	return out
 }
 
-func (k *Kit) resources(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
-	r := limitsOf(pod, c).config()
-	r.OomScoreAdj = max(cgroups.OOMScoreAdj(pod, c, k.MemoryBytes), k.LowestOOM)
+func (b *Builder) resources(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
+	r := lifecycle.LimitsOf(pod, c).Resources()
+	r.OomScoreAdj = max(cgroups.OOMScoreAdj(pod, c, b.MemoryBytes), b.LowestOOM)
 	return r
 }
 
-func (k *Kit) mounts(pod *v1.Pod, c *v1.Container, in containerInput, lookup func(string) (string, bool)) ([]*runtimeapi.Mount, error) {
+func (b *Builder) mounts(pod *v1.Pod, c *v1.Container, in Input, lookup func(string) (string, bool)) ([]*runtimeapi.Mount, error) {
 	var list []*runtimeapi.Mount
 	hasHosts := false
 	for i := range c.VolumeMounts {
 		m := &c.VolumeMounts[i]
 		host, ok := in.Paths[m.Name]
 		if !ok {
-			return nil, &configError{fmt.Errorf("volumeMount %q: the pod has no such volume", m.Name)}
+			return nil, &ConfigError{fmt.Errorf("volumeMount %q: the pod has no such volume", m.Name)}
 		}
 		sub := m.SubPath
 		if m.SubPathExpr != "" {
@@ -318,20 +303,20 @@ func (k *Kit) mounts(pod *v1.Pod, c *v1.Container, in containerInput, lookup fun
 		}
 		if sub != "" {
 			var err error
-			if host, err = k.Volumes.SubPath(pod.UID, m.Name, host, c.Name, i, sub); err != nil {
-				return nil, &configError{err}
+			if host, err = b.Volumes.SubPath(pod.UID, m.Name, host, c.Name, i, sub); err != nil {
+				return nil, &ConfigError{err}
 			}
 		}
 		hasHosts = hasHosts || filepath.Clean(m.MountPath) == "/etc/hosts"
 		list = append(list, &runtimeapi.Mount{
 			HostPath: host, ContainerPath: absolute(m.MountPath), Readonly: m.ReadOnly || readOnly(pod, m.Name),
-			SelinuxRelabel:    k.Volumes.Relabels(pod.UID, m.Name),
+			SelinuxRelabel:    b.Volumes.Relabels(pod.UID, m.Name),
 			Propagation:       propagation(m.MountPropagation),
 			RecursiveReadOnly: m.RecursiveReadOnly != nil && *m.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled,
 		})
 	}
 	if !hasHosts && (pod.Spec.HostNetwork || len(in.IPs) > 0) {
-		hosts, err := k.writeHosts(pod, in.IPs)
+		hosts, err := b.writeHosts(pod, in.IPs)
 		if err != nil {
 			return nil, err
 		}
@@ -361,8 +346,8 @@ func propagation(mode *v1.MountPropagationMode) runtimeapi.MountPropagation {
 
 // writeHosts writes the pod's /etc/hosts. A pod on the host's network has the host's own, with its
 // aliases.
-func (k *Kit) writeHosts(pod *v1.Pod, ips []string) (string, error) {
-	name, domain := k.hostname(pod)
+func (b *Builder) writeHosts(pod *v1.Pod, ips []string) (string, error) {
+	name, domain := b.hostname(pod)
 	content := hostsFile(pod, ips, name, domain)
 	if pod.Spec.HostNetwork {
 		host, err := os.ReadFile("/etc/hosts")
@@ -371,7 +356,7 @@ func (k *Kit) writeHosts(pod *v1.Pod, ips []string) (string, error) {
 		}
 		content = hostsOfHost(host, pod.Spec.HostAliases)
 	}
-	path := filepath.Join(k.Volumes.PodDir(pod.UID), "etc-hosts")
+	path := filepath.Join(b.Volumes.PodDir(pod.UID), "etc-hosts")
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return "", err
 	}
@@ -379,11 +364,11 @@ func (k *Kit) writeHosts(pod *v1.Pod, ips []string) (string, error) {
 }
 
 // terminationFile creates the empty file for a container's termination message.
-func (k *Kit) terminationFile(pod *v1.Pod, c *v1.Container, attempt uint32) (string, error) {
+func (b *Builder) terminationFile(pod *v1.Pod, c *v1.Container, attempt uint32) (string, error) {
 	if c.TerminationMessagePath == "" {
 		return "", nil
 	}
-	dir := filepath.Join(k.Volumes.PodDir(pod.UID), "containers", c.Name)
+	dir := filepath.Join(b.Volumes.PodDir(pod.UID), "containers", c.Name)
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return "", err
 	}
@@ -399,9 +384,11 @@ func (k *Kit) terminationFile(pod *v1.Pod, c *v1.Container, attempt uint32) (str
 	return path, f.Close()
 }
 
-func gracePeriod(pod *v1.Pod) int64 {
-	if pod.Spec.TerminationGracePeriodSeconds != nil {
-		return *pod.Spec.TerminationGracePeriodSeconds
+// stopSignal translates a stop signal to the runtime's enumeration.
+func stopSignal(c *v1.Container) runtimeapi.Signal {
+	if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
+		return 0 // the image's own, or SIGTERM
 	}
-	return v1.DefaultTerminationGracePeriodSeconds
+	name := strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(string(*c.Lifecycle.StopSignal))
+	return runtimeapi.Signal(runtimeapi.Signal_value[name])
 }

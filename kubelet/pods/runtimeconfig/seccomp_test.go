@@ -1,4 +1,4 @@
-package pods
+package runtimeconfig
 
 import (
 	"testing"
@@ -30,7 +30,7 @@ func TestSeccompDefault(t *testing.T) {
 			pod.Spec.SecurityContext = &v1.PodSecurityContext{SeccompProfile: try.pod}
 			c := &pod.Spec.Containers[0]
 			c.SecurityContext = &v1.SecurityContext{SeccompProfile: try.own, Privileged: ptr.To(try.privileged)}
-			sc, err := containerSecurity(pod, c, "", (&Kit{SeccompDefault: try.on}).seccomp())
+			sc, err := containerSecurity(pod, c, "", (&Builder{SeccompDefault: try.on}).seccomp())
 			if err != nil || sc.Seccomp.ProfileType != try.want {
 				t.Errorf("%v %v, want %v", sc.Seccomp, err, try.want)
 			}

@@ -1,4 +1,4 @@
-package pods
+package runtimeconfig
 
 import (
 	"fmt"
@@ -20,8 +20,8 @@ const (
 	maxNodename    = 64   // the kernel's, for a machine's name
 )
 
-// dnsNote is a warning about a pod's resolver configuration.
-type dnsNote struct{ reason, message string }
+// Warning is a warning about a pod's resolver configuration.
+type Warning struct{ Reason, Message string }
 
 // Upstream's reasons.
 const (
@@ -29,46 +29,46 @@ const (
 	eventDNSMissing = "MissingClusterDNS"
 )
 
-// dnsNotes returns the warnings about a pod's resolver configuration.
-func (k *Kit) dnsNotes(pod *v1.Pod) []dnsNote {
-	_, notes, err := k.formDNS(pod)
+// DNSWarnings returns the warnings about a pod's resolver configuration.
+func (b *Builder) DNSWarnings(pod *v1.Pod) []Warning {
+	_, warnings, err := b.formDNS(pod)
 	if err != nil {
 		return nil // the sandbox fails for the same reason, which is shown
 	}
-	return notes
+	return warnings
 }
 
 // dnsConfig returns a pod's resolv.conf by its dnsPolicy and dnsConfig.
-func (k *Kit) dnsConfig(pod *v1.Pod) (*runtimeapi.DNSConfig, error) {
-	config, _, err := k.formDNS(pod)
+func (b *Builder) dnsConfig(pod *v1.Pod) (*runtimeapi.DNSConfig, error) {
+	config, _, err := b.formDNS(pod)
 	return config, err
 }
 
-func (k *Kit) formDNS(pod *v1.Pod) (*runtimeapi.DNSConfig, []dnsNote, error) {
+func (b *Builder) formDNS(pod *v1.Pod) (*runtimeapi.DNSConfig, []Warning, error) {
 	config := &runtimeapi.DNSConfig{}
-	var notes []dnsNote
+	var warnings []Warning
 	policy := pod.Spec.DNSPolicy
 	if policy == v1.DNSClusterFirst && pod.Spec.HostNetwork {
 		policy = v1.DNSDefault
 	}
 	cluster := policy != v1.DNSNone && policy != v1.DNSDefault
-	if cluster && len(k.ClusterDNS) == 0 {
-		notes = append(notes, dnsNote{eventDNSMissing, fmt.Sprintf(
+	if cluster && len(b.ClusterDNS) == 0 {
+		warnings = append(warnings, Warning{eventDNSMissing, fmt.Sprintf(
 			"pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
 			pod.Name+"_"+pod.Namespace+"("+string(pod.UID)+")", v1.DNSClusterFirst, v1.DNSDefault)})
 		cluster, policy = false, v1.DNSDefault
 	}
 	if policy != v1.DNSNone {
-		host, err := resolvconf.Read(k.ResolvConf)
+		host, err := resolvconf.Read(b.ResolvConf)
 		if err != nil {
 			return nil, nil, err
 		}
 		config = &runtimeapi.DNSConfig{Servers: host.Nameservers, Searches: host.Searches, Options: host.Options}
 	}
 	if cluster {
-		config.Servers = slices.Clone(k.ClusterDNS)
-		if k.ClusterDomain != "" {
-			own := []string{pod.Namespace + ".svc." + k.ClusterDomain, "svc." + k.ClusterDomain, k.ClusterDomain}
+		config.Servers = slices.Clone(b.ClusterDNS)
+		if b.ClusterDomain != "" {
+			own := []string{pod.Namespace + ".svc." + b.ClusterDomain, "svc." + b.ClusterDomain, b.ClusterDomain}
 			config.Searches = distinct(append(own, config.Searches...))
 		}
 		config.Options = []string{"ndots:5"}
@@ -81,18 +81,18 @@ func (k *Kit) formDNS(pod *v1.Pod) (*runtimeapi.DNSConfig, []dnsNote, error) {
 		}
 	}
 	if !pod.Spec.HostNetwork && resolvconf.OnLoopback(config.Servers) {
-		notes = append(notes, dnsNote{eventDNSForming, fmt.Sprintf("All nameservers (%s) are on the node's loopback, which this pod does not reach: "+
-			"use dnsPolicy ClusterFirst or dnsConfig, or name other servers in the node's %s", strings.Join(config.Servers, " "), k.ResolvConf)})
+		warnings = append(warnings, Warning{eventDNSForming, fmt.Sprintf("All nameservers (%s) are on the node's loopback, which this pod does not reach: "+
+			"use dnsPolicy ClusterFirst or dnsConfig, or name other servers in the node's %s", strings.Join(config.Servers, " "), b.ResolvConf)})
 	}
-	return config, append(notes, limitDNS(config)...), nil
+	return config, append(warnings, limitDNS(config)...), nil
 }
 
 // limitDNS cuts a configuration to the limits, with warnings in upstream's words.
-func limitDNS(config *runtimeapi.DNSConfig) []dnsNote {
-	var notes []dnsNote
+func limitDNS(config *runtimeapi.DNSConfig) []Warning {
+	var warnings []Warning
 	if len(config.Servers) > maxNameservers {
 		config.Servers = config.Servers[:maxNameservers]
-		notes = append(notes, dnsNote{eventDNSForming, "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " +
+		warnings = append(warnings, Warning{eventDNSForming, "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " +
 			strings.Join(config.Servers, " ")})
 	}
 	var fit []string
@@ -110,11 +110,11 @@ func limitDNS(config *runtimeapi.DNSConfig) []dnsNote {
 		fit = append(fit, search)
 	}
 	if len(fit) < len(config.Searches) {
-		notes = append(notes, dnsNote{eventDNSForming, "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " +
+		warnings = append(warnings, Warning{eventDNSForming, "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " +
 			strings.Join(fit, " ")})
 	}
 	config.Searches = fit
-	return notes
+	return warnings
 }
 
 func optionText(o v1.PodDNSConfigOption) string {
@@ -176,7 +176,7 @@ func writeAliases(b *strings.Builder, aliases []v1.HostAlias) {
 }
 
 // hostname returns the pod's own hostname, and its domain if it has one.
-func (k *Kit) hostname(pod *v1.Pod) (name, domain string) {
+func (b *Builder) hostname(pod *v1.Pod) (name, domain string) {
 	name = pod.Name
 	if pod.Spec.HostnameOverride != nil {
 		return *pod.Spec.HostnameOverride, ""
@@ -188,18 +188,18 @@ func (k *Kit) hostname(pod *v1.Pod) (name, domain string) {
 		name = strings.TrimRight(name[:maxHostname], "-.")
 	}
 	if pod.Spec.Subdomain != "" {
-		domain = pod.Spec.Subdomain + "." + pod.Namespace + ".svc." + k.ClusterDomain
+		domain = pod.Spec.Subdomain + "." + pod.Namespace + ".svc." + b.ClusterDomain
 	}
 	if pod.Spec.HostNetwork {
-		return k.NodeHostname, ""
+		return b.NodeHostname, ""
 	}
 	return name, domain
 }
 
 // nodename is the kernel's name of a pod's machine. A fully qualified name that is too long is an
 // error: cut, it could be the name of another machine.
-func (k *Kit) nodename(pod *v1.Pod) (string, error) {
-	name, domain := k.hostname(pod)
+func (b *Builder) nodename(pod *v1.Pod) (string, error) {
+	name, domain := b.hostname(pod)
 	if !isTrue(pod.Spec.SetHostnameAsFQDN) || domain == "" {
 		return name, nil
 	}
