@@ -1,4 +1,4 @@
-package plugins
+package dynamicresources
 
 import (
 	"cmp"
@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/util/retry"
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/barque/barque/scheduler/framework"
 )
 
 // A pod may request devices like any extended resource if a DeviceClass names that resource. On a
@@ -34,10 +36,11 @@ const (
 // claim is nil when no class stands for any of them. A claim of an earlier attempt is returned
 // unchanged.
 func (p *DynamicResources) extendedClaim(state fwk.CycleState, pod *v1.Pod) (*resourcev1.ResourceClaim, map[v1.ResourceName]int64) {
-	scalars := requestOf(state, pod).stated.ScalarResources
+	info, _ := framework.PodInfoOf(state, pod) // a pod whose affinity does not parse still has its requests
+	scalars := info.CalculateResource().Resource.GetScalarResources()
 	asked := false
 	for name, amount := range scalars {
-		asked = asked || (amount > 0 && isDeviceResource(name) && p.devices.ByResource.GetDeviceClass(name) != nil)
+		asked = asked || (amount > 0 && framework.IsDeviceResource(name) && p.devices.ByResource.GetDeviceClass(name) != nil)
 	}
 	if !asked {
 		return nil, nil
@@ -68,7 +71,7 @@ func (p *DynamicResources) extendedOn(s *deviceState, pod *v1.Pod, node fwk.Node
 	}
 	var missing []v1.ResourceName
 	for name, amount := range s.scalars {
-		if amount == 0 || !isDeviceResource(name) {
+		if amount == 0 || !framework.IsDeviceResource(name) {
 			continue
 		}
 		allocatable, listed := node.GetAllocatable().GetScalarResources()[name]

@@ -1,4 +1,4 @@
-package plugins
+package volumes_test
 
 import (
 	"fmt"
@@ -10,36 +10,28 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/tools/cache"
 	storage "k8s.io/component-helpers/storage/volume"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/ptr"
 
 	"github.com/barque/barque/scheduler/framework"
+	"github.com/barque/barque/scheduler/plugins"
+	"github.com/barque/barque/scheduler/plugins/names"
+	"github.com/barque/barque/scheduler/plugins/plugintest"
 )
 
-// volumeInformer returns the informer of an object that is about volumes, nil for others.
-func volumeInformer(f informers.SharedInformerFactory, o any) cache.SharedIndexInformer {
-	core, storages := f.Core().V1(), f.Storage().V1()
-	switch o.(type) {
-	case *v1.PersistentVolume:
-		return core.PersistentVolumes().Informer()
-	case *v1.PersistentVolumeClaim:
-		return core.PersistentVolumeClaims().Informer()
-	case *storagev1.StorageClass:
-		return storages.StorageClasses().Informer()
-	case *storagev1.CSINode:
-		return storages.CSINodes().Informer()
-	case *storagev1.CSIDriver:
-		return storages.CSIDrivers().Informer()
-	case *storagev1.CSIStorageCapacity:
-		return storages.CSIStorageCapacities().Informer()
-	case *storagev1.VolumeAttachment:
-		return storages.VolumeAttachments().Informer()
-	}
-	return nil
+// The makers of a world's objects.
+var (
+	aNode    = plugintest.Node
+	labelled = plugintest.Labelled
+	aPod     = plugintest.Pod
+	on       = plugintest.On
+	argsFor  = plugintest.ArgsFor
+)
+
+func newWorld(t testing.TB, objects []any, enabled ...string) *plugintest.World {
+	return plugintest.New(t, plugins.Registry(), objects, enabled...)
 }
 
 func aClaim(name, class, size string, change ...func(*v1.PersistentVolumeClaim)) *v1.PersistentVolumeClaim {
@@ -47,7 +39,7 @@ func aClaim(name, class, size string, change ...func(*v1.PersistentVolumeClaim))
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1"},
 		Spec: v1.PersistentVolumeClaimSpec{
 			StorageClassName: &class, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
-			Resources: v1.VolumeResourceRequirements{Requests: list("storage", size)},
+			Resources: v1.VolumeResourceRequirements{Requests: plugintest.List("storage", size)},
 		},
 		Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimPending},
 	}
@@ -79,7 +71,7 @@ func aVolume(name, class, size string, change ...func(*v1.PersistentVolume)) *v1
 	v := &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1", Labels: map[string]string{}},
 		Spec: v1.PersistentVolumeSpec{
-			StorageClassName: class, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce, v1.ReadWriteOncePod}, Capacity: list("storage", size),
+			StorageClassName: class, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce, v1.ReadWriteOncePod}, Capacity: plugintest.List("storage", size),
 		},
 		Status: v1.PersistentVolumeStatus{Phase: v1.VolumeAvailable},
 	}
@@ -154,19 +146,20 @@ func iscsi(readOnly bool) func(*v1.Pod) {
 	}
 }
 
-var volumePlugins = []string{VolumeRestrictionsName, NodeVolumeLimitsName, VolumeBindingName, VolumeZoneName}
+var volumePlugins = []string{names.VolumeRestrictions, names.NodeVolumeLimits, names.VolumeBinding, names.VolumeZone}
 
 // verdict returns why a pod cannot run on any node ("*"), or on each.
-func (w *world) verdict(pod *v1.Pod) map[string]string {
+func verdict(t testing.TB, w *plugintest.World, pod *v1.Pod) map[string]string {
+	t.Helper()
 	info, err := framework.NewPodInfo(pod)
 	if err != nil {
-		w.t.Fatal(err)
+		t.Fatal(err)
 	}
-	nodes, _ := w.snapshot.List()
-	if _, _, s := w.profile.PreFilter(w.t.Context(), framework.NewCycleStateFor(info), pod, nodes); !s.IsSuccess() {
+	nodes, _ := w.Snapshot.List()
+	if _, _, s := w.Profile.PreFilter(t.Context(), framework.NewCycleStateFor(info), pod, nodes); !s.IsSuccess() {
 		return map[string]string{"*": s.Message()}
 	}
-	out, _, _ := w.filter(pod)
+	out, _, _ := w.Filter(pod)
 	return out
 }
 
@@ -253,14 +246,14 @@ func TestVolumeFilters(t *testing.T) {
 		"one to be made":              {[]any{takes("a", "example.com/csi", 0), dynamic, aClaim("c", "dynamic", "1Gi")}, aPod("p", using("c")), map[string]string{"a": tooMany, "b": ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := newWorld(t, append(append([]any{}, nodes...), c.world...), volumePlugins...).verdict(c.pod)
+			got := verdict(t, newWorld(t, append(append([]any{}, nodes...), c.world...), volumePlugins...), c.pod)
 			if fmt.Sprint(got) != fmt.Sprint(c.want) {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
 		})
 	}
 	t.Run("no volume", func(t *testing.T) { // VolumeZone would speak first
-		got := newWorld(t, append(append([]any{}, nodes...), aClaim("c", "", "1Gi", has("v"))), VolumeBindingName).verdict(aPod("p", using("c")))
+		got := verdict(t, newWorld(t, append(append([]any{}, nodes...), aClaim("c", "", "1Gi", has("v"))), names.VolumeBinding), aPod("p", using("c")))
 		if got["a"] != missing {
 			t.Errorf("got %v", got)
 		}
@@ -280,10 +273,10 @@ func TestVolumeScores(t *testing.T) {
 		"storage": {[]any{dynamic, telling("example.com/csi"), capacity("dynamic", "a", "4Gi"), capacity("dynamic", "b", "100Gi"), aClaim("c", "dynamic", "1Gi")}, 75, 99},
 		"unknown": {[]any{dynamic, aClaim("c", "dynamic", "1Gi")}, 0, 0},
 		"packed": {[]any{static, aClaim("c", "static", "1Gi"), aVolume("v", "static", "2Gi", onlyOn("a")), aVolume("w", "static", "10Gi", onlyOn("b")),
-			argsFor{VolumeBindingName, &configv1.VolumeBindingArgs{Shape: []configv1.UtilizationShapePoint{{Utilization: 0, Score: 0}, {Utilization: 100, Score: 10}}}}}, 50, 10},
+			argsFor(names.VolumeBinding, &configv1.VolumeBindingArgs{Shape: []configv1.UtilizationShapePoint{{Utilization: 0, Score: 0}, {Utilization: 100, Score: 10}}})}, 50, 10},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := newWorld(t, append(append([]any{}, nodes...), c.world...), VolumeBindingName).score(aPod("p", using("c")))
+			got := newWorld(t, append(append([]any{}, nodes...), c.world...), names.VolumeBinding).Score(aPod("p", using("c")))
 			if got["a"] != c.a || got["b"] != c.b {
 				t.Errorf("got %v, want %d, %d", got, c.a, c.b)
 			}
@@ -294,33 +287,33 @@ func TestVolumeScores(t *testing.T) {
 // TestReservedVolumes: a reserved volume is free for no other pod until it is released.
 func TestReservedVolumes(t *testing.T) {
 	w := newWorld(t, []any{aNode("a"), late("static", "kubernetes.io/no-provisioner"), aVolume("v", "static", "1Gi"),
-		aClaim("c", "static", "1Gi"), aClaim("d", "static", "1Gi")}, VolumeBindingName)
+		aClaim("c", "static", "1Gi"), aClaim("d", "static", "1Gi")}, names.VolumeBinding)
 	first, second := aPod("p", using("c")), aPod("q", using("d"))
-	_, state, _ := w.filter(first)
-	if s := w.profile.Reserve(t.Context(), state, first, "a"); !s.IsSuccess() {
+	_, state, _ := w.Filter(first)
+	if s := w.Profile.Reserve(t.Context(), state, first, "a"); !s.IsSuccess() {
 		t.Fatal(s)
 	}
-	if got := w.verdict(second)["a"]; got == "" {
+	if got := verdict(t, w, second)["a"]; got == "" {
 		t.Error("a volume is given to two pods")
 	}
-	if got := w.verdict(first)["a"]; got != "" {
+	if got := verdict(t, w, first)["a"]; got != "" {
 		t.Errorf("the pod does not get its own volume: %s", got)
 	}
-	w.profile.Unreserve(t.Context(), state, first, "a")
-	if got := w.verdict(second)["a"]; got != "" {
+	w.Profile.Unreserve(t.Context(), state, first, "a")
+	if got := verdict(t, w, second)["a"]; got != "" {
 		t.Errorf("a volume that was given back is not there: %s", got)
 	}
 }
 
 // TestReservedNode: a claim for which a volume is made on one node is not made on another.
 func TestReservedNode(t *testing.T) {
-	w := newWorld(t, []any{aNode("a"), aNode("b"), late("dynamic", "example.com/csi"), aClaim("c", "dynamic", "1Gi")}, VolumeBindingName)
+	w := newWorld(t, []any{aNode("a"), aNode("b"), late("dynamic", "example.com/csi"), aClaim("c", "dynamic", "1Gi")}, names.VolumeBinding)
 	first, second := aPod("p", using("c")), aPod("q", using("c"))
-	_, state, _ := w.filter(first)
-	if s := w.profile.Reserve(t.Context(), state, first, "b"); !s.IsSuccess() {
+	_, state, _ := w.Filter(first)
+	if s := w.Profile.Reserve(t.Context(), state, first, "b"); !s.IsSuccess() {
 		t.Fatal(s)
 	}
-	if got := w.verdict(second); got["a"] == "" || got["b"] != "" {
+	if got := verdict(t, w, second); got["a"] == "" || got["b"] != "" {
 		t.Errorf("got %v", got)
 	}
 }
@@ -337,25 +330,25 @@ func TestVolumeHints(t *testing.T) {
 		old, now any
 		want     bool
 	}{
-		"its claim":               {VolumeBindingName, fwk.PersistentVolumeClaim, nil, aClaim("c", "", "1Gi"), true},
-		"another claim":           {VolumeBindingName, fwk.PersistentVolumeClaim, nil, aClaim("d", "", "1Gi"), false},
-		"more space":              {VolumeBindingName, fwk.CSIStorageCapacity, small, large, true},
-		"less space":              {VolumeBindingName, fwk.CSIStorageCapacity, large, small, false},
-		"new class":               {VolumeBindingName, fwk.StorageClass, nil, late("x", "y"), true},
-		"class with other labels": {VolumeBindingName, fwk.StorageClass, late("x", "y"), late("x", "y"), false},
-		"zone":                    {VolumeZoneName, fwk.PersistentVolume, labelless, aVolume("v", "", "1Gi", zoned("1")), true},
-		"same zone":               {VolumeZoneName, fwk.PersistentVolume, labelless, labelless, false},
-		"more volumes":            {NodeVolumeLimitsName, fwk.CSINode, takes("a", "d", 1), takes("a", "d", 2), true},
-		"fewer volumes":           {NodeVolumeLimitsName, fwk.CSINode, takes("a", "d", 2), takes("a", "d", 1), false},
-		"a driver more":           {NodeVolumeLimitsName, fwk.CSINode, &storagev1.CSINode{}, takes("a", "d", 1), true},
-		"a driver less strict":    {NodeVolumeLimitsName, fwk.CSIDriver, wanting("d"), telling("d"), true},
-		"a strict driver less":    {NodeVolumeLimitsName, fwk.CSIDriver, wanting("d"), nil, true},
-		"a driver more strict":    {NodeVolumeLimitsName, fwk.CSIDriver, telling("d"), wanting("d"), false},
-		"user of the claim":       {VolumeRestrictionsName, fwk.AssignedPod, aPod("x", using("c")), nil, true},
-		"user of another":         {VolumeRestrictionsName, fwk.AssignedPod, aPod("x", using("d")), nil, false},
+		"its claim":               {names.VolumeBinding, fwk.PersistentVolumeClaim, nil, aClaim("c", "", "1Gi"), true},
+		"another claim":           {names.VolumeBinding, fwk.PersistentVolumeClaim, nil, aClaim("d", "", "1Gi"), false},
+		"more space":              {names.VolumeBinding, fwk.CSIStorageCapacity, small, large, true},
+		"less space":              {names.VolumeBinding, fwk.CSIStorageCapacity, large, small, false},
+		"new class":               {names.VolumeBinding, fwk.StorageClass, nil, late("x", "y"), true},
+		"class with other labels": {names.VolumeBinding, fwk.StorageClass, late("x", "y"), late("x", "y"), false},
+		"zone":                    {names.VolumeZone, fwk.PersistentVolume, labelless, aVolume("v", "", "1Gi", zoned("1")), true},
+		"same zone":               {names.VolumeZone, fwk.PersistentVolume, labelless, labelless, false},
+		"more volumes":            {names.NodeVolumeLimits, fwk.CSINode, takes("a", "d", 1), takes("a", "d", 2), true},
+		"fewer volumes":           {names.NodeVolumeLimits, fwk.CSINode, takes("a", "d", 2), takes("a", "d", 1), false},
+		"a driver more":           {names.NodeVolumeLimits, fwk.CSINode, &storagev1.CSINode{}, takes("a", "d", 1), true},
+		"a driver less strict":    {names.NodeVolumeLimits, fwk.CSIDriver, wanting("d"), telling("d"), true},
+		"a strict driver less":    {names.NodeVolumeLimits, fwk.CSIDriver, wanting("d"), nil, true},
+		"a driver more strict":    {names.NodeVolumeLimits, fwk.CSIDriver, telling("d"), wanting("d"), false},
+		"user of the claim":       {names.VolumeRestrictions, fwk.AssignedPod, aPod("x", using("c")), nil, true},
+		"user of another":         {names.VolumeRestrictions, fwk.AssignedPod, aPod("x", using("d")), nil, false},
 	} {
 		found, helps := false, false
-		for _, e := range w.profile.Events()[c.plugin] {
+		for _, e := range w.Profile.Events()[c.plugin] {
 			if e.Event.Resource != c.resource {
 				continue
 			}
@@ -383,6 +376,6 @@ func BenchmarkStorageOfEachNode(b *testing.B) {
 	w := newWorld(b, objects, volumePlugins...)
 	pod := aPod("p", using("c"))
 	for b.Loop() {
-		w.verdict(pod)
+		verdict(b, w, pod)
 	}
 }

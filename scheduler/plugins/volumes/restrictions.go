@@ -1,4 +1,4 @@
-package plugins
+package volumes
 
 import (
 	"context"
@@ -11,9 +11,11 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/barque/barque/scheduler/framework"
+	"github.com/barque/barque/scheduler/plugins/helper"
+	"github.com/barque/barque/scheduler/plugins/names"
 )
 
-const volumeRestrictionsKey fwk.StateKey = VolumeRestrictionsName
+const volumeRestrictionsKey fwk.StateKey = names.VolumeRestrictions
 
 // VolumeRestrictions keeps two pods from one volume that takes one only: a claim that is
 // ReadWriteOncePod, anywhere, and a disk that is named in the pod, on one node.
@@ -22,12 +24,13 @@ type VolumeRestrictions struct {
 	nodes  fwk.NodeInfoLister
 }
 
-func newVolumeRestrictions(h *framework.Handle) (fwk.Plugin, error) {
+// NewRestrictions makes the plugin VolumeRestrictions.
+func NewRestrictions(h *framework.Handle) (fwk.Plugin, error) {
 	return &VolumeRestrictions{h.Informers.Core().V1().PersistentVolumeClaims().Lister(), h.NodeInfos}, nil
 }
 
 // Name of the plugin.
-func (*VolumeRestrictions) Name() string { return VolumeRestrictionsName }
+func (*VolumeRestrictions) Name() string { return names.VolumeRestrictions }
 
 // oncePod counts the uses of the pod's ReadWriteOncePod claims by other pods.
 type oncePod struct {
@@ -155,12 +158,12 @@ func diskTaken(v *v1.Volume, other *v1.Pod) bool {
 // EventsToRegister names pods that end, new nodes and claims that come.
 func (*VolumeRestrictions) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
-		hinted(fwk.AssignedPod, fwk.Delete, func(_ klog.Logger, pod *v1.Pod, old, _ any) (fwk.QueueingHint, error) {
+		helper.Hinted(fwk.AssignedPod, fwk.Delete, func(_ klog.Logger, pod *v1.Pod, old, _ any) (fwk.QueueingHint, error) {
 			gone, ok := old.(*v1.Pod)
-			return hintIf(!ok || sharesVolume(pod, gone))
+			return helper.HintIf(!ok || sharesVolume(pod, gone))
 		}),
-		event(fwk.Node, fwk.Add),
-		hinted(fwk.PersistentVolumeClaim, fwk.Add|fwk.Update, hintOnClaim),
+		helper.Event(fwk.Node, fwk.Add),
+		helper.Hinted(fwk.PersistentVolumeClaim, fwk.Add|fwk.Update, hintOnClaim),
 	}, nil
 }
 

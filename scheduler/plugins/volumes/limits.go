@@ -1,4 +1,4 @@
-package plugins
+package volumes
 
 import (
 	"context"
@@ -15,6 +15,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/barque/barque/scheduler/framework"
+	"github.com/barque/barque/scheduler/plugins/helper"
+	"github.com/barque/barque/scheduler/plugins/names"
 )
 
 // NodeVolumeLimits keeps the volumes of each CSI driver on a node within the limit in the node's
@@ -32,7 +34,8 @@ type NodeVolumeLimits struct {
 // attachmentsByNode is the index of VolumeAttachments by their node.
 const attachmentsByNode = "scheduler/node"
 
-func newNodeVolumeLimits(h *framework.Handle) (fwk.Plugin, error) {
+// NewLimits makes the plugin NodeVolumeLimits.
+func NewLimits(h *framework.Handle) (fwk.Plugin, error) {
 	core, storages := h.Informers.Core().V1(), h.Informers.Storage().V1()
 	p := &NodeVolumeLimits{
 		claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister(),
@@ -52,7 +55,7 @@ func newNodeVolumeLimits(h *framework.Handle) (fwk.Plugin, error) {
 }
 
 // Name of the plugin.
-func (*NodeVolumeLimits) Name() string { return NodeVolumeLimitsName }
+func (*NodeVolumeLimits) Name() string { return names.NodeVolumeLimits }
 
 // PreFilter skips pods without claims.
 func (*NodeVolumeLimits) PreFilter(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
@@ -198,21 +201,21 @@ func (p *NodeVolumeLimits) attached(node string) map[csiVolume]bool {
 // EventsToRegister returns the events that make room or raise the limit.
 func (*NodeVolumeLimits) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
-		hinted(fwk.CSINode, fwk.Add|fwk.Update, func(_ klog.Logger, _ *v1.Pod, old, now any) (fwk.QueueingHint, error) {
+		helper.Hinted(fwk.CSINode, fwk.Add|fwk.Update, func(_ klog.Logger, _ *v1.Pod, old, now any) (fwk.QueueingHint, error) {
 			was, updated := old.(*storagev1.CSINode)
 			is, ok := now.(*storagev1.CSINode)
-			return hintIf(!updated || !ok || raises(was, is))
+			return helper.HintIf(!updated || !ok || raises(was, is))
 		}),
-		hinted(fwk.AssignedPod, fwk.Delete, func(_ klog.Logger, _ *v1.Pod, old, _ any) (fwk.QueueingHint, error) {
+		helper.Hinted(fwk.AssignedPod, fwk.Delete, func(_ klog.Logger, _ *v1.Pod, old, _ any) (fwk.QueueingHint, error) {
 			gone, ok := old.(*v1.Pod)
-			return hintIf(!ok || usesClaims(gone))
+			return helper.HintIf(!ok || usesClaims(gone))
 		}),
-		hinted(fwk.PersistentVolumeClaim, fwk.Add|fwk.Update, hintOnClaim),
-		event(fwk.VolumeAttachment, fwk.Delete),
-		hinted(fwk.CSIDriver, fwk.Update|fwk.Delete, func(_ klog.Logger, _ *v1.Pod, old, now any) (fwk.QueueingHint, error) {
+		helper.Hinted(fwk.PersistentVolumeClaim, fwk.Add|fwk.Update, hintOnClaim),
+		helper.Event(fwk.VolumeAttachment, fwk.Delete),
+		helper.Hinted(fwk.CSIDriver, fwk.Update|fwk.Delete, func(_ klog.Logger, _ *v1.Pod, old, now any) (fwk.QueueingHint, error) {
 			was, ok := old.(*storagev1.CSIDriver)
 			is, ok2 := now.(*storagev1.CSIDriver)
-			return hintIf(!ok || ptr.Deref(was.Spec.PreventPodSchedulingIfMissing, false) && (!ok2 || !ptr.Deref(is.Spec.PreventPodSchedulingIfMissing, false)))
+			return helper.HintIf(!ok || ptr.Deref(was.Spec.PreventPodSchedulingIfMissing, false) && (!ok2 || !ptr.Deref(is.Spec.PreventPodSchedulingIfMissing, false)))
 		}),
 	}, nil
 }

@@ -1,4 +1,4 @@
-package plugins
+package volumes
 
 import (
 	"context"
@@ -14,9 +14,11 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/barque/barque/scheduler/framework"
+	"github.com/barque/barque/scheduler/plugins/helper"
+	"github.com/barque/barque/scheduler/plugins/names"
 )
 
-const volumeZoneKey fwk.StateKey = VolumeZoneName
+const volumeZoneKey fwk.StateKey = names.VolumeZone
 
 // VolumeZone keeps a pod in the zones and regions that the labels of its volumes name.
 type VolumeZone struct {
@@ -25,13 +27,14 @@ type VolumeZone struct {
 	classes storagelisters.StorageClassLister
 }
 
-func newVolumeZone(h *framework.Handle) (fwk.Plugin, error) {
+// NewZone makes the plugin VolumeZone.
+func NewZone(h *framework.Handle) (fwk.Plugin, error) {
 	core := h.Informers.Core().V1()
 	return &VolumeZone{core.PersistentVolumeClaims().Lister(), core.PersistentVolumes().Lister(), h.Informers.Storage().V1().StorageClasses().Lister()}, nil
 }
 
 // Name of the plugin.
-func (*VolumeZone) Name() string { return VolumeZoneName }
+func (*VolumeZone) Name() string { return names.VolumeZone }
 
 // zoneLabels are the labels of zones and regions, with the names that they have now.
 var zoneLabels = []struct{ key, now string }{
@@ -143,16 +146,16 @@ func (*VolumeZone) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, no
 // EventsToRegister names nodes, and volumes and claims with other labels.
 func (*VolumeZone) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
-		hinted(fwk.StorageClass, fwk.Add, func(_ klog.Logger, _ *v1.Pod, _, now any) (fwk.QueueingHint, error) {
+		helper.Hinted(fwk.StorageClass, fwk.Add, func(_ klog.Logger, _ *v1.Pod, _, now any) (fwk.QueueingHint, error) {
 			class, ok := now.(*storagev1.StorageClass)
-			return hintIf(!ok || waitsForConsumer(class))
+			return helper.HintIf(!ok || waitsForConsumer(class))
 		}),
-		event(fwk.Node, fwk.Add|fwk.UpdateNodeLabel),
-		hinted(fwk.PersistentVolumeClaim, fwk.Add|fwk.Update, hintOnClaim),
-		hinted(fwk.PersistentVolume, fwk.Add|fwk.Update, func(_ klog.Logger, _ *v1.Pod, old, now any) (fwk.QueueingHint, error) {
+		helper.Event(fwk.Node, fwk.Add|fwk.UpdateNodeLabel),
+		helper.Hinted(fwk.PersistentVolumeClaim, fwk.Add|fwk.Update, hintOnClaim),
+		helper.Hinted(fwk.PersistentVolume, fwk.Add|fwk.Update, func(_ klog.Logger, _ *v1.Pod, old, now any) (fwk.QueueingHint, error) {
 			was, updated := old.(*v1.PersistentVolume)
 			is, ok := now.(*v1.PersistentVolume)
-			return hintIf(!updated || !ok || !slices.EqualFunc(zonesOf(was), zonesOf(is), func(a, b zoneTerm) bool {
+			return helper.HintIf(!updated || !ok || !slices.EqualFunc(zonesOf(was), zonesOf(is), func(a, b zoneTerm) bool {
 				return a.key == b.key && slices.Equal(a.values, b.values)
 			}))
 		}),

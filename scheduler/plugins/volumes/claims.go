@@ -1,4 +1,4 @@
-package plugins
+package volumes
 
 import (
 	"fmt"
@@ -15,6 +15,8 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/ptr"
+
+	"github.com/barque/barque/scheduler/plugins/helper"
 )
 
 // skipped is the answer of a PreFilter that has nothing to filter.
@@ -55,7 +57,7 @@ func usesClaim(pod *v1.Pod, claim *v1.PersistentVolumeClaim) (found bool) {
 // hintOnClaim queues the pods that use a claim which has changed.
 func hintOnClaim(_ klog.Logger, pod *v1.Pod, _, now any) (fwk.QueueingHint, error) {
 	claim, ok := now.(*v1.PersistentVolumeClaim)
-	return hintIf(!ok || usesClaim(pod, claim))
+	return helper.HintIf(!ok || usesClaim(pod, claim))
 }
 
 // asStatus returns the status for a lister's error: a missing object may be created later.

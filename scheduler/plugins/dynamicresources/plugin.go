@@ -1,10 +1,9 @@
-package plugins
+package dynamicresources
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -24,10 +23,12 @@ import (
 
 	"github.com/barque/barque/scheduler/devices"
 	"github.com/barque/barque/scheduler/framework"
+	"github.com/barque/barque/scheduler/plugins/helper"
+	"github.com/barque/barque/scheduler/plugins/names"
 )
 
 const (
-	devicesKey fwk.StateKey = DevicesName
+	devicesKey fwk.StateKey = names.DynamicResources
 
 	// defaultFilterTimeout bounds the search for devices on one node.
 	defaultFilterTimeout = 10 * time.Second
@@ -63,7 +64,8 @@ type DynamicResources struct {
 	filterTimeout, bindingTimeout time.Duration
 }
 
-func newDynamicResources(h *framework.Handle) (fwk.Plugin, error) {
+// New makes the plugin DynamicResources.
+func New(h *framework.Handle) (fwk.Plugin, error) {
 	p := &DynamicResources{
 		h: h, devices: h.Devices,
 		expressions:   cel.NewCache(compiledExpressions, cel.Features{EnableConsumableCapacity: true}),
@@ -80,7 +82,7 @@ func newDynamicResources(h *framework.Handle) (fwk.Plugin, error) {
 }
 
 // Name of the plugin.
-func (*DynamicResources) Name() string { return DevicesName }
+func (*DynamicResources) Name() string { return names.DynamicResources }
 
 // deviceState has the pod's claims and devices in one cycle. Nodes are filtered in parallel: they
 // share the fields below mu.
@@ -413,23 +415,23 @@ func scoreOfChoices(claim *resourcev1.ResourceClaim, allocation *resourcev1.Allo
 }
 
 // ScoreExtensions makes the best score 100.
-func (*DynamicResources) ScoreExtensions() fwk.ScoreExtensions { return ascending{} }
+func (*DynamicResources) ScoreExtensions() fwk.ScoreExtensions { return helper.Ascending{} }
 
 // EventsToRegister returns changes of claims, classes, slices and nodes.
 func (p *DynamicResources) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
-		event(fwk.Node, fwk.Add|fwk.UpdateNodeLabel|fwk.UpdateNodeAllocatable),
-		hinted(fwk.ResourceClaim, fwk.Add|fwk.Update|fwk.Delete, p.claimHelps),
-		hinted(fwk.TargetPod, fwk.UpdatePodGeneratedResourceClaim, func(_ klog.Logger, _ *v1.Pod, _, changed any) (fwk.QueueingHint, error) {
+		helper.Event(fwk.Node, fwk.Add|fwk.UpdateNodeLabel|fwk.UpdateNodeAllocatable),
+		helper.Hinted(fwk.ResourceClaim, fwk.Add|fwk.Update|fwk.Delete, p.claimHelps),
+		helper.Hinted(fwk.TargetPod, fwk.UpdatePodGeneratedResourceClaim, func(_ klog.Logger, _ *v1.Pod, _, changed any) (fwk.QueueingHint, error) {
 			pod, ok := changed.(*v1.Pod)
 			if !ok {
 				return fwk.Queue, nil
 			}
 			_, err := p.claimsOf(pod)
-			return hintIf(err == nil)
+			return helper.HintIf(err == nil)
 		}),
-		event(fwk.DeviceClass, fwk.Add|fwk.Update),
-		event(fwk.ResourceSlice, fwk.Add|fwk.Update),
+		helper.Event(fwk.DeviceClass, fwk.Add|fwk.Update),
+		helper.Event(fwk.ResourceSlice, fwk.Add|fwk.Update),
 	}, nil
 }
 
@@ -442,7 +444,7 @@ func (p *DynamicResources) claimHelps(_ klog.Logger, pod *v1.Pod, before, after 
 	case old == nil && changed == nil:
 		return fwk.Queue, nil
 	case changed == nil:
-		return hintIf(old.Status.Allocation != nil)
+		return helper.HintIf(old.Status.Allocation != nil)
 	}
 	claims, err := p.claimsOf(pod)
 	if err != nil {
@@ -453,13 +455,8 @@ func (p *DynamicResources) claimHelps(_ klog.Logger, pod *v1.Pod, before, after 
 	}
 	for _, c := range claims {
 		if c.UID == changed.UID {
-			return hintIf(old == nil || !equality.Semantic.DeepEqual(&old.Status, &changed.Status))
+			return helper.HintIf(old == nil || !equality.Semantic.DeepEqual(&old.Status, &changed.Status))
 		}
 	}
 	return fwk.QueueSkip, nil
-}
-
-// isDeviceResource reports whether a class may stand for the resource.
-func isDeviceResource(name v1.ResourceName) bool {
-	return framework.IsExtendedResource(name) || strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix)
 }

@@ -1,4 +1,4 @@
-package plugins
+package volumes
 
 import (
 	"context"
@@ -21,9 +21,11 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/barque/barque/scheduler/framework"
+	"github.com/barque/barque/scheduler/plugins/helper"
+	"github.com/barque/barque/scheduler/plugins/names"
 )
 
-const volumeBindingKey fwk.StateKey = VolumeBindingName
+const volumeBindingKey fwk.StateKey = names.VolumeBinding
 
 // defaultBindTimeout is how long the volumes of a pod may take.
 const defaultBindTimeout = 600 * time.Second
@@ -49,7 +51,8 @@ type VolumeBinding struct {
 	score      func(used, total int64) int64
 }
 
-func newVolumeBinding(h *framework.Handle) (fwk.Plugin, error) {
+// NewBinding makes the plugin VolumeBinding.
+func NewBinding(h *framework.Handle) (fwk.Plugin, error) {
 	args, err := framework.ArgsOf[*configv1.VolumeBindingArgs](h)
 	if err != nil {
 		return nil, err
@@ -65,19 +68,19 @@ func newVolumeBinding(h *framework.Handle) (fwk.Plugin, error) {
 		drivers:    storages.CSIDrivers().Lister(),
 		capacities: storages.CSIStorageCapacities().Lister(),
 		timeout:    defaultBindTimeout,
-		score:      brokenLine([]configv1.UtilizationShapePoint{{Utilization: 0, Score: maxShapeScore}, {Utilization: 100, Score: 0}}),
+		score:      helper.BrokenLine([]configv1.UtilizationShapePoint{{Utilization: 0, Score: helper.MaxShapeScore}, {Utilization: 100, Score: 0}}),
 	}
 	if args != nil {
 		p.timeout = time.Duration(ptr.Deref(args.BindTimeoutSeconds, 600)) * time.Second
 		if len(args.Shape) > 0 {
-			p.score = brokenLine(args.Shape)
+			p.score = helper.BrokenLine(args.Shape)
 		}
 	}
 	return p, indexByClass(p.volumes.informer)
 }
 
 // Name of the plugin.
-func (*VolumeBinding) Name() string { return VolumeBindingName }
+func (*VolumeBinding) Name() string { return names.VolumeBinding }
 
 // volumeState has a pod's claims and volumes in one cycle.
 type volumeState struct {
@@ -249,23 +252,23 @@ func (*VolumeBinding) ScoreExtensions() fwk.ScoreExtensions { return nil }
 // EventsToRegister returns the events that may give a pod its volumes.
 func (p *VolumeBinding) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
-		hinted(fwk.StorageClass, fwk.Add|fwk.Update, func(_ klog.Logger, _ *v1.Pod, old, now any) (fwk.QueueingHint, error) {
+		helper.Hinted(fwk.StorageClass, fwk.Add|fwk.Update, func(_ klog.Logger, _ *v1.Pod, old, now any) (fwk.QueueingHint, error) {
 			was, updated := old.(*storagev1.StorageClass)
 			is, ok := now.(*storagev1.StorageClass)
-			return hintIf(!updated || !ok || !equality.Semantic.DeepEqual(was.AllowedTopologies, is.AllowedTopologies))
+			return helper.HintIf(!updated || !ok || !equality.Semantic.DeepEqual(was.AllowedTopologies, is.AllowedTopologies))
 		}),
-		hinted(fwk.PersistentVolumeClaim, fwk.Add|fwk.Update, hintOnClaim),
-		event(fwk.PersistentVolume, fwk.Add|fwk.Update),
-		event(fwk.Node, fwk.Add|fwk.UpdateNodeLabel),
-		hinted(fwk.CSIDriver, fwk.Add|fwk.Update, func(_ klog.Logger, _ *v1.Pod, old, now any) (fwk.QueueingHint, error) {
+		helper.Hinted(fwk.PersistentVolumeClaim, fwk.Add|fwk.Update, hintOnClaim),
+		helper.Event(fwk.PersistentVolume, fwk.Add|fwk.Update),
+		helper.Event(fwk.Node, fwk.Add|fwk.UpdateNodeLabel),
+		helper.Hinted(fwk.CSIDriver, fwk.Add|fwk.Update, func(_ klog.Logger, _ *v1.Pod, old, now any) (fwk.QueueingHint, error) {
 			was, updated := old.(*storagev1.CSIDriver)
 			is, ok := now.(*storagev1.CSIDriver)
-			return hintIf(!ok || updated && ptr.Deref(was.Spec.StorageCapacity, false) && !ptr.Deref(is.Spec.StorageCapacity, false))
+			return helper.HintIf(!ok || updated && ptr.Deref(was.Spec.StorageCapacity, false) && !ptr.Deref(is.Spec.StorageCapacity, false))
 		}),
-		hinted(fwk.CSIStorageCapacity, fwk.Add|fwk.Update, func(_ klog.Logger, _ *v1.Pod, old, now any) (fwk.QueueingHint, error) {
+		helper.Hinted(fwk.CSIStorageCapacity, fwk.Add|fwk.Update, func(_ klog.Logger, _ *v1.Pod, old, now any) (fwk.QueueingHint, error) {
 			was, updated := old.(*storagev1.CSIStorageCapacity)
 			is, ok := now.(*storagev1.CSIStorageCapacity)
-			return hintIf(!updated || !ok || limitOf(is) > limitOf(was))
+			return helper.HintIf(!updated || !ok || limitOf(is) > limitOf(was))
 		}),
 	}, nil
 }
