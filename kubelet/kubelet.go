@@ -73,6 +73,9 @@ import (
 	"github.com/barque/barque/kubelet/status"
 	"github.com/barque/barque/kubelet/usage"
 	"github.com/barque/barque/kubelet/volumes"
+	"github.com/barque/barque/kubelet/volumes/apiobjects"
+	"github.com/barque/barque/kubelet/volumes/localdirs"
+	"github.com/barque/barque/kubelet/volumes/selinux"
 )
 
 // Config configures a kubelet.
@@ -174,9 +177,9 @@ type Kubelet struct {
 	eviction     *eviction.Manager
 	shutdown     *shutdown.Manager
 	probes       *probes.Manager
-	objects      *volumes.WatchedObjects
-	bundles      *volumes.WatchedBundles
-	certificates *volumes.RequestedCertificates
+	objects      *apiobjects.WatchedObjects
+	bundles      *apiobjects.WatchedBundles
+	certificates *apiobjects.RequestedCertificates
 	status       *status.Manager
 	devices      *dra.Manager
 	drivers      *csi.Plugin
@@ -300,9 +303,9 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 
 	wake := func(uid types.UID) { k.pods.Wake(uid) }
 	retry := func(uid types.UID) { k.pods.Retry(uid) }
-	k.objects = volumes.NewObjects(c.Client, retry)
-	k.bundles = volumes.NewTrustBundles(c.Client, retry)
-	k.certificates = volumes.NewCertificates(volumes.CertificatesConfig{
+	k.objects = apiobjects.NewObjects(c.Client, retry)
+	k.bundles = apiobjects.NewTrustBundles(c.Client, retry)
+	k.certificates = apiobjects.NewCertificates(apiobjects.CertificatesConfig{
 		Client: c.Client, NodeName: c.NodeName, Changed: retry, Logger: c.Logger,
 		Tell: func(pod *v1.Pod, kind, reason, message string) { recorder.Event(pod, nil, kind, reason, message) },
 	})
@@ -312,7 +315,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	}
 	puller := images.NewPuller(images.Config{Images: k.runtime, Secrets: k.objects, Events: recorder, Logger: c.Logger,
 		Parallel: int(*set.MaxParallelImagePulls), QPS: float32(*set.RegistryPullQPS), Burst: int(set.RegistryBurst)})
-	tokens, claims := volumes.NewTokens(c.Client, nil), volumes.RequestedClaims{Client: c.Client}
+	tokens, claims := apiobjects.NewTokens(c.Client, nil), volumes.RequestedClaims{Client: c.Client}
 	k.drivers = csi.New(csi.Config{
 		NodeName: c.NodeName, RootDir: c.RootDir, Client: c.Client, Claims: claims, Tokens: tokens, Node: k.own.Load, Look: k.node.Look,
 		Retry: retry, Event: recorder.recorder.Event, Logger: c.Logger,
@@ -320,7 +323,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	files := volumes.New(volumes.Config{
 		RootDir: c.RootDir, Objects: k.objects, Tokens: tokens, Claims: claims, Node: k.own.Load, Images: volumeImages{puller, k.runtime}, Local: local,
 		Drivers: k.drivers, Changed: k.drivers.Changed, Bundles: k.bundles, Certificates: k.certificates, Allocatable: k.node.Allocatable,
-		FileLabel: volumes.HostFileLabel(),
+		FileLabel: selinux.OfHost(),
 	})
 	k.drivers.Use(files.Records)
 	if local != nil {
@@ -445,11 +448,11 @@ type volumeImages struct {
 }
 
 // localVolumes are the directories of local volumes, or nil when this node has none.
-func (k *Kubelet) localVolumes() (*volumes.Local, error) {
+func (k *Kubelet) localVolumes() (*localdirs.Dirs, error) {
 	if k.config.VolumesDir == "" {
 		return nil, nil
 	}
-	return volumes.NewLocal(k.config.VolumesDir, localvolumes.NewRecord(k.config.Client, k.config.Logger))
+	return localdirs.New(k.config.VolumesDir, localvolumes.NewRecord(k.config.Client, k.config.Logger))
 }
 
 // port returns the port of the node's server that the Node object announces.

@@ -1,4 +1,4 @@
-package volumes
+package localdirs
 
 import (
 	"errors"
@@ -70,7 +70,7 @@ func fill(t *testing.T, path string, bytes int) (int64, error) {
 // without, sizes are numbers.
 func TestSizesOnBtrfs(t *testing.T) {
 	disk := btrfs(t)
-	local, err := NewLocal(filepath.Join(disk, "volumes"), remembered{})
+	local, err := New(filepath.Join(disk, "volumes"), remembered{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,14 +87,14 @@ func TestSizesOnBtrfs(t *testing.T) {
 	}
 	enforces(false)
 	old := sized("old", "1Mi")
-	if err := local.ensure(t.Context(), old); err != nil {
+	if err := local.Ensure(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command("btrfs", "quota", "enable", disk).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	enforces(true)
-	if err := errors.Join(local.ensure(t.Context(), old), local.Limit(old)); err != nil {
+	if err := errors.Join(local.Ensure(t.Context(), old), local.Limit(old)); err != nil {
 		t.Errorf("a directory from before: %v", err)
 	}
 	if _, err := fill(t, filepath.Join(local.Root(), "old", "f"), 4<<20); err != nil {
@@ -106,7 +106,7 @@ func TestSizesOnBtrfs(t *testing.T) {
 		t.Errorf("before it is made: %v", err)
 	}
 	for range 2 { // the second finds it done
-		if err := local.ensure(t.Context(), pv); err != nil {
+		if err := local.Ensure(t.Context(), pv); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -128,7 +128,7 @@ func TestSizesOnBtrfs(t *testing.T) {
 	if err := errors.Join(unix.Syncfs(int(whole.Fd())), whole.Close()); err != nil { // data that is only in the log does not count yet
 		t.Fatal(err)
 	}
-	u, err := local.usage(t.Context(), pv)
+	u, err := local.Usage(t.Context(), pv)
 	if err != nil || u.Capacity != 24<<20 || u.Used < 16<<20 || u.Used+u.Available != u.Capacity {
 		t.Errorf("usage %+v: %v", u, err)
 	}
@@ -140,7 +140,7 @@ func TestSizesOnBtrfs(t *testing.T) {
 	if err := makeDir(root, "unlimited"); err != nil {
 		t.Fatal(err)
 	}
-	if u, err := local.usage(t.Context(), sized("unlimited", "1Mi")); err != nil || u == nil || u.Capacity < 128<<20 {
+	if u, err := local.Usage(t.Context(), sized("unlimited", "1Mi")); err != nil || u == nil || u.Capacity < 128<<20 {
 		t.Errorf("usage of a subvolume without a limit: %+v: %v", u, err)
 	}
 	if err := local.Delete(pv); err != nil {

@@ -1,4 +1,4 @@
-package volumes
+package apiobjects
 
 import (
 	"context"
@@ -17,17 +17,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 )
-
-// Objects gives the ConfigMaps and Secrets that pods of this node refer to.
-type Objects interface {
-	ConfigMap(ctx context.Context, pod *v1.Pod, name string) (*v1.ConfigMap, error)
-	Secret(ctx context.Context, pod *v1.Pod, name string) (*v1.Secret, error)
-	// Forget ends the watches for a pod.
-	Forget(uid types.UID)
-}
-
-// IsNotFound reports whether the API server knows no such object.
-func IsNotFound(err error) bool { return apierrors.IsNotFound(err) }
 
 // errStopped is the cause with which watches end.
 var errStopped = errors.New("no pod refers to the object any more")

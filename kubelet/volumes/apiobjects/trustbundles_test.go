@@ -1,4 +1,4 @@
-package volumes
+package apiobjects
 
 import (
 	"bytes"
@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/barque/barque/kubelet/volumes"
 )
 
 // pemOf returns fake certificates that differ.
@@ -87,7 +89,7 @@ func TestTrustBundles(t *testing.T) {
 		if got, err := b.Named(t.Context(), one, "plain"); err != nil || namesIn(got) != "a b" {
 			t.Errorf("by name: %q, %v", got, err)
 		}
-		if _, err := b.Named(t.Context(), none, "gone"); !IsNotFound(err) {
+		if _, err := b.Named(t.Context(), none, "gone"); !volumes.IsNotFound(err) {
 			t.Errorf("one that is not there: %v", err)
 		}
 		for _, c := range []struct {
@@ -100,7 +102,7 @@ func TestTrustBundles(t *testing.T) {
 			{&metav1.LabelSelector{MatchLabels: map[string]string{"live": "no"}}, ""},
 		} {
 			got, err := b.Signed(t.Context(), all, signer, c.selector)
-			if namesIn(got) != c.want || (c.want == "") != errors.Is(err, ErrNoBundle) {
+			if namesIn(got) != c.want || (c.want == "") != errors.Is(err, volumes.ErrNoBundle) {
 				t.Errorf("selected by %v: %q, %v", c.selector, namesIn(got), err)
 			}
 		}
@@ -108,7 +110,7 @@ func TestTrustBundles(t *testing.T) {
 			{MatchLabels: map[string]string{"long": strings.Repeat("x", longestSelector)}},
 			{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "k", Operator: "Near"}}},
 		} {
-			if _, err := b.Signed(t.Context(), all, signer, bad); err == nil || errors.Is(err, ErrNoBundle) {
+			if _, err := b.Signed(t.Context(), all, signer, bad); err == nil || errors.Is(err, volumes.ErrNoBundle) {
 				t.Errorf("a bad selector: %v", err)
 			}
 		}

@@ -1,4 +1,4 @@
-package volumes
+package apiobjects
 
 import (
 	"bytes"
@@ -27,6 +27,9 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
+
+	"github.com/barque/barque/kubelet/volumes"
+	"github.com/barque/barque/kubelet/volumes/hostmount"
 )
 
 // signerWorld is an API with a signer that the test controls.
@@ -212,7 +215,7 @@ func TestCertificatesAreRefreshed(t *testing.T) {
 			}
 			return string(k), namesIn(c), again
 		}
-		if _, _, _, err := w.certs.Get(t.Context(), pod, "v", 0, source); !errors.Is(err, ErrNotIssued) {
+		if _, _, _, err := w.certs.Get(t.Context(), pod, "v", 0, source); !errors.Is(err, volumes.ErrNotIssued) {
 			t.Fatalf("without an answer: %v", err)
 		}
 		issued := time.Now()
@@ -270,14 +273,14 @@ func TestARequestThatIsGone(t *testing.T) {
 			return err
 		}
 		began := time.Now()
-		if err := get(); !errors.Is(err, ErrNotIssued) {
+		if err := get(); !errors.Is(err, volumes.ErrNotIssued) {
 			t.Fatal(err)
 		}
 		if err := w.client.CertificatesV1().PodCertificateRequests("ns").Delete(t.Context(), "req-0", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		for len(w.requests()) == 1 {
-			if err := get(); !errors.Is(err, ErrNotIssued) {
+			if err := get(); !errors.Is(err, volumes.ErrNotIssued) {
 				t.Fatal(err)
 			}
 			time.Sleep(30 * time.Second)
@@ -301,7 +304,7 @@ func TestARequestThatIsGone(t *testing.T) {
 		}
 		nobody := robot("w")
 		nobody.Spec.ServiceAccountName = "gone"
-		if _, _, _, err := w.certs.Get(t.Context(), nobody, "v", 0, source); !IsNotFound(err) {
+		if _, _, _, err := w.certs.Get(t.Context(), nobody, "v", 0, source); !volumes.IsNotFound(err) {
 			t.Errorf("an account that is gone: %v", err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -373,6 +376,12 @@ func TestACertificateNeverSpins(t *testing.T) {
 	}
 }
 
+// memory takes the directory of a volume for a tmpfs, since only root may mount one.
+type memory struct{ volumes.Mounts }
+
+func (memory) Tmpfs(dir string, _ int64, _ hostmount.Root) error { return os.MkdirAll(dir, 0o755) }
+func (memory) Unmount(string) error                              { return nil }
+
 // TestProjectedTrust: the files of bundles and certificates in a volume, with their modes. A
 // refresh changes key and chain at once.
 func TestProjectedTrust(t *testing.T) {
@@ -384,7 +393,9 @@ func TestProjectedTrust(t *testing.T) {
 		}
 		bundles := NewTrustBundles(w.client, w.told.tell)
 		defer bundles.Close()
-		m := New(Config{RootDir: t.TempDir(), Mounts: &noMounts{}, Tokens: oneToken{}, Objects: objectsOf{}, Bundles: bundles, Certificates: w.certs})
+		objects := NewObjects(w.client, w.told.tell)
+		defer objects.Close()
+		m := volumes.New(volumes.Config{RootDir: t.TempDir(), Mounts: memory{}, Tokens: NewTokens(w.client, nil), Objects: objects, Bundles: bundles, Certificates: w.certs})
 		pod := robot("u")
 		source := ed25519Source()
 		source.KeyPath, source.CertificateChainPath = "tls/key.pem", "tls/chain.pem"
@@ -394,7 +405,7 @@ func TestProjectedTrust(t *testing.T) {
 			{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{SignerName: ptr.To("example.com/s"), Path: "nobody.pem", Optional: ptr.To(true)}},
 			{PodCertificate: source},
 		}}}}}
-		if _, _, err := m.Mount(t.Context(), pod); !errors.Is(err, ErrNotIssued) {
+		if _, _, err := m.Mount(t.Context(), pod); !errors.Is(err, volumes.ErrNotIssued) {
 			t.Fatalf("before the signer has answered: %v", err)
 		}
 		w.issue(2 * time.Hour)
@@ -405,10 +416,20 @@ func TestProjectedTrust(t *testing.T) {
 		if due := time.Until(next); due < 50*time.Minute || due > 70*time.Minute {
 			t.Errorf("to be looked at again in %v", due)
 		}
-		show := func() map[string]string { return read(t, paths["v"]) }
+		show := func() map[string]string {
+			shown := map[string]string{}
+			for _, name := range []string{"anchors.pem", "none.pem", "nobody.pem", "bundle.pem", "tls/key.pem", "tls/chain.pem"} {
+				data, err := os.ReadFile(filepath.Join(paths["v"], name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				shown[name] = string(data)
+			}
+			return shown
+		}
 		got := show()
 		key := got["tls/key.pem"]
-		if got["anchors.pem"] != pemOf("anchor") || got["none.pem"] != "" || got["nobody.pem"] != "" || len(got) != 6 ||
+		if got["anchors.pem"] != pemOf("anchor") || got["none.pem"] != "" || got["nobody.pem"] != "" ||
 			got["bundle.pem"] != key+got["tls/chain.pem"] || got["tls/chain.pem"] != pemOf("leaf of req-0", "intermediate") {
 			t.Errorf("shows %v", got)
 		}

@@ -1,4 +1,4 @@
-package volumes
+package fsgroup
 
 import (
 	"context"
@@ -10,7 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-func fsGroup(pod *v1.Pod) *int64 {
+// Of returns the fsGroup of a pod, or nil.
+func Of(pod *v1.Pod) *int64 {
 	if sc := pod.Spec.SecurityContext; sc != nil {
 		return sc.FSGroup
 	}
@@ -24,13 +25,13 @@ const (
 	groupSearches fs.FileMode = 0o110
 )
 
-// GiveTo gives all files of a directory to the pod's fsGroup, which may read them, and write them
+// Apply gives all files of a directory to the pod's fsGroup, which may read them, and write them
 // unless the volume is read-only. New files get the group too. Under the policy OnRootMismatch
 // nothing is done when the directory itself has the group already: it is changed last, so that an
 // interrupted walk begins again. Other pods may write to the volume meanwhile: no symbolic link
 // leads the walk out of it.
-func GiveTo(ctx context.Context, pod *v1.Pod, dir string, readOnly bool) error {
-	group := fsGroup(pod)
+func Apply(ctx context.Context, pod *v1.Pod, dir string, readOnly bool) error {
+	group := Of(pod)
 	if group == nil {
 		return nil
 	}
@@ -59,7 +60,7 @@ func GiveTo(ctx context.Context, pod *v1.Pod, dir string, readOnly bool) error {
 	return nil
 }
 
-// hasGroup reports whether a directory is as GiveTo leaves it.
+// hasGroup reports whether a directory is as Apply leaves it.
 func hasGroup(info fs.FileInfo, group int64, mask fs.FileMode) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	want := mask | groupSearches

@@ -1,4 +1,4 @@
-package volumes
+package apiobjects
 
 import (
 	"crypto"

@@ -1,4 +1,4 @@
-package volumes
+package localdirs
 
 import (
 	"encoding/binary"

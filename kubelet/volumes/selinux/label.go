@@ -1,10 +1,10 @@
-package volumes
+package selinux
 
 import (
 	"fmt"
 	"slices"
 
-	"github.com/opencontainers/selinux/go-selinux"
+	hostselinux "github.com/opencontainers/selinux/go-selinux"
 	"github.com/opencontainers/selinux/go-selinux/label"
 	v1 "k8s.io/api/core/v1"
 )
@@ -12,9 +12,9 @@ import (
 // FileLabel returns the SELinux label that files must have for a container with these options.
 type FileLabel func(*v1.SELinuxOptions) (string, error)
 
-// HostFileLabel is the FileLabel of this machine. It is nil where SELinux is off.
-func HostFileLabel() FileLabel {
-	if !selinux.GetEnabled() {
+// OfHost is the FileLabel of this machine. It is nil where SELinux is off.
+func OfHost() FileLabel {
+	if !hostselinux.GetEnabled() {
 		return nil
 	}
 	return func(o *v1.SELinuxOptions) (string, error) {
@@ -28,15 +28,15 @@ func HostFileLabel() FileLabel {
 		if err != nil {
 			return "", fmt.Errorf("seLinuxOptions %q: %w", options, err)
 		}
-		selinux.ReleaseLabel(process) // the runtime reserves it
+		hostselinux.ReleaseLabel(process) // the runtime reserves it
 		return file, nil
 	}
 }
 
-// mountLabel returns the label with which a volume can be mounted for all containers of a pod that
+// MountLabel returns the label with which a volume can be mounted for all containers of a pod that
 // use it (KEP-1710). It is empty where the runtime must label the files: without SELinux, without
 // a level of the pod's own, and with the policy Recursive.
-func mountLabel(of FileLabel, pod *v1.Pod, volume string) (string, error) {
+func MountLabel(of FileLabel, pod *v1.Pod, volume string) (string, error) {
 	security := pod.Spec.SecurityContext
 	if of == nil || security != nil && security.SELinuxChangePolicy != nil && *security.SELinuxChangePolicy == v1.SELinuxChangePolicyRecursive {
 		return "", nil

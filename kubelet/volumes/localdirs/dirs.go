@@ -1,4 +1,4 @@
-package volumes
+package localdirs
 
 import (
 	"context"
@@ -11,9 +11,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/barque/barque/internal/localpv"
+	"github.com/barque/barque/kubelet/volumes/diskusage"
 )
 
-// Local has the directories of the volumes that the cluster's provisioner has placed on this node,
+// Dirs has the directories of the volumes that the cluster's provisioner has placed on this node,
 // root/<name of PV>. They are made when a pod first needs them, and deleted when the cluster asks
 // for it. On btrfs with quotas each is a subvolume that is limited to the volume's size; elsewhere
 // sizes are numbers. The limit is against accidents: a subvolume that a pod makes in its volume has
@@ -22,7 +23,7 @@ import (
 //
 // A directory that was made once is never made again: an empty one would pass for the data. The
 // Record, outside of this disk, remembers it.
-type Local struct {
+type Dirs struct {
 	root   string
 	record Record
 }
@@ -36,30 +37,30 @@ type Record interface {
 	Made(ctx context.Context, pv *v1.PersistentVolume) error
 }
 
-// NewLocal returns the directories below root, which it makes. On the host, only the user root
+// New returns the directories below root, which it makes. On the host, only the user root
 // reaches their content.
-func NewLocal(root string, record Record) (*Local, error) {
+func New(root string, record Record) (*Dirs, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("directory of local volumes: %w", err)
 	}
-	return &Local{root, record}, nil
+	return &Dirs{root, record}, nil
 }
 
 // Root is where the volumes are.
-func (l *Local) Root() string { return l.root }
+func (d *Dirs) Root() string { return d.root }
 
-// made reports whether a volume is one of the provisioner's in this root.
-func (l *Local) made(pv *v1.PersistentVolume) bool {
-	return l != nil && localpv.Is(pv) && filepath.IsLocal(pv.Name) && filepath.Base(pv.Name) == pv.Name &&
-		filepath.Clean(pv.Spec.Local.Path) == localpv.Path(l.root, pv.Name)
+// Owns reports whether a volume is one of the provisioner's in this root.
+func (d *Dirs) Owns(pv *v1.PersistentVolume) bool {
+	return d != nil && localpv.Is(pv) && filepath.IsLocal(pv.Name) && filepath.Base(pv.Name) == pv.Name &&
+		filepath.Clean(pv.Spec.Local.Path) == localpv.Path(d.root, pv.Name)
 }
 
 // freshSuffix marks a directory that is not complete. No PV has such a name.
 const freshSuffix = ".new~"
 
-// Enforces reports whether volumes that are made now are limited to their sizes; see Local.
-func (l *Local) Enforces() (bool, error) {
-	dir, err := os.Open(l.root)
+// Enforces reports whether volumes that are made now are limited to their sizes; see Dirs.
+func (d *Dirs) Enforces() (bool, error) {
+	dir, err := os.Open(d.root)
 	if err != nil {
 		return false, err
 	}
@@ -68,38 +69,38 @@ func (l *Local) Enforces() (bool, error) {
 }
 
 // Has reports whether the directory of a volume is there.
-func (l *Local) Has(pv *v1.PersistentVolume) (bool, error) {
-	if !l.made(pv) {
-		return false, fmt.Errorf("PV %s has the path %s, which is not below %s", pv.Name, pv.Spec.Local.Path, l.root)
+func (d *Dirs) Has(pv *v1.PersistentVolume) (bool, error) {
+	if !d.Owns(pv) {
+		return false, fmt.Errorf("PV %s has the path %s, which is not below %s", pv.Name, pv.Spec.Local.Path, d.root)
 	}
-	info, err := os.Lstat(localpv.Path(l.root, pv.Name))
+	info, err := os.Lstat(localpv.Path(d.root, pv.Name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	return err == nil && info.IsDir(), err
 }
 
-// ensure makes the directory of a volume, if it was never made. Any user of a pod may write to it,
+// Ensure makes the directory of a volume, if it was never made. Any user of a pod may write to it,
 // as to an emptyDir. Its record is written before a pod gets it.
-func (l *Local) ensure(ctx context.Context, pv *v1.PersistentVolume) error {
-	has, err := l.Has(pv)
+func (d *Dirs) Ensure(ctx context.Context, pv *v1.PersistentVolume) error {
+	has, err := d.Has(pv)
 	if err != nil {
 		return err
 	}
 	if !has {
-		if err := l.record.MayMake(ctx, pv, func() (bool, error) { return l.Has(pv) }); err != nil {
+		if err := d.record.MayMake(ctx, pv, func() (bool, error) { return d.Has(pv) }); err != nil {
 			return err
 		}
 	}
-	if err := l.make(pv); err != nil || has && pv.Annotations[localpv.DirectoryAnnotation] == localpv.Made {
+	if err := d.make(pv); err != nil || has && pv.Annotations[localpv.DirectoryAnnotation] == localpv.Made {
 		return err
 	}
-	return l.record.Made(ctx, pv)
+	return d.record.Made(ctx, pv)
 }
 
 // make makes the directory of a volume, if it is not there.
-func (l *Local) make(pv *v1.PersistentVolume) error {
-	root, err := os.OpenRoot(l.root)
+func (d *Dirs) make(pv *v1.PersistentVolume) error {
+	root, err := os.OpenRoot(d.root)
 	if err != nil {
 		return err
 	}
@@ -108,7 +109,7 @@ func (l *Local) make(pv *v1.PersistentVolume) error {
 	case err == nil && info.IsDir():
 		return limit(root, pv.Name, pv)
 	case err == nil:
-		return fmt.Errorf("%s is not a directory", filepath.Join(l.root, pv.Name))
+		return fmt.Errorf("%s is not a directory", filepath.Join(d.root, pv.Name))
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
@@ -125,16 +126,16 @@ func (l *Local) make(pv *v1.PersistentVolume) error {
 	if err := root.Rename(fresh, pv.Name); err != nil {
 		return err
 	}
-	return syncDir(l.root)
+	return syncDir(d.root)
 }
 
 // Limit sets the limit of a volume to the size in its PV. One that is not made yet gets its limit
 // then, and one that was made where sizes were numbers has none.
-func (l *Local) Limit(pv *v1.PersistentVolume) error {
-	if !l.made(pv) {
+func (d *Dirs) Limit(pv *v1.PersistentVolume) error {
+	if !d.Owns(pv) {
 		return nil
 	}
-	root, err := os.OpenRoot(l.root)
+	root, err := os.OpenRoot(d.root)
 	if err != nil {
 		return err
 	}
@@ -187,11 +188,11 @@ func limited(dir *os.File) (uint64, error) {
 }
 
 // Delete removes a volume's directory and its content. It may be called again after a failure.
-func (l *Local) Delete(pv *v1.PersistentVolume) error {
-	if !l.made(pv) {
-		return fmt.Errorf("PV %s has the path %s, which is not below %s: not deleting it", pv.Name, pv.Spec.Local.Path, l.root)
+func (d *Dirs) Delete(pv *v1.PersistentVolume) error {
+	if !d.Owns(pv) {
+		return fmt.Errorf("PV %s has the path %s, which is not below %s: not deleting it", pv.Name, pv.Spec.Local.Path, d.root)
 	}
-	root, err := os.OpenRoot(l.root)
+	root, err := os.OpenRoot(d.root)
 	if err != nil {
 		return err
 	}
@@ -201,7 +202,7 @@ func (l *Local) Delete(pv *v1.PersistentVolume) error {
 			return fmt.Errorf("delete the directory of PV %s: %w", pv.Name, err)
 		}
 	}
-	return syncDir(l.root)
+	return syncDir(d.root)
 }
 
 // remove removes a directory with its content, and its limit.
@@ -234,8 +235,8 @@ func subvolume(root *os.Root, name string) (uint64, error) {
 }
 
 // Names lists the existing directories.
-func (l *Local) Names() ([]string, error) {
-	entries, err := os.ReadDir(l.root)
+func (d *Dirs) Names() ([]string, error) {
+	entries, err := os.ReadDir(d.root)
 	var names []string
 	for _, e := range entries {
 		names = append(names, e.Name())
@@ -243,9 +244,9 @@ func (l *Local) Names() ([]string, error) {
 	return names, err
 }
 
-// usage measures a volume. Without a limit the free space is the disk's.
-func (l *Local) usage(ctx context.Context, pv *v1.PersistentVolume) (*Usage, error) {
-	path := localpv.Path(l.root, pv.Name)
+// Usage measures a volume. Without a limit the free space is the disk's.
+func (d *Dirs) Usage(ctx context.Context, pv *v1.PersistentVolume) (*diskusage.Usage, error) {
+	path := localpv.Path(d.root, pv.Name)
 	dir, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -256,16 +257,16 @@ func (l *Local) usage(ctx context.Context, pv *v1.PersistentVolume) (*Usage, err
 		return nil, err
 	}
 	if id == 0 {
-		return walked(ctx, path)
+		return diskusage.Walk(ctx, path)
 	}
 	used, most, err := btrfsUse(dir, id)
 	if err != nil {
 		return nil, err
 	}
 	if most == 0 {
-		return walked(ctx, path)
+		return diskusage.Walk(ctx, path)
 	}
-	u, err := fileSystem(path)
+	u, err := diskusage.FileSystem(path)
 	if err != nil {
 		return nil, err
 	}
@@ -274,10 +275,10 @@ func (l *Local) usage(ctx context.Context, pv *v1.PersistentVolume) (*Usage, err
 	return u, nil
 }
 
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
+func syncDir(path string) error {
+	dir, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	return errors.Join(dir.Sync(), dir.Close())
 }

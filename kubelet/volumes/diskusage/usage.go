@@ -1,4 +1,4 @@
-package volumes
+package diskusage
 
 import (
 	"context"
@@ -17,8 +17,8 @@ type Usage struct {
 	InodesUsed, InodesFree, Inodes uint64
 }
 
-// fileSystem measures the file system that is mounted at path.
-func fileSystem(path string) (*Usage, error) {
+// FileSystem measures the file system that is mounted at path.
+func FileSystem(path string) (*Usage, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {
 		return nil, &fs.PathError{Op: "statfs", Path: path, Err: err}
@@ -30,10 +30,10 @@ func fileSystem(path string) (*Usage, error) {
 	}, nil
 }
 
-// walked adds up the files below path, as du does: blocks that are in use, each file once, on one
+// Walk adds up the files below path, as du does: blocks that are in use, each file once, on one
 // file system.
-func walked(ctx context.Context, path string) (*Usage, error) {
-	u, err := fileSystem(path)
+func Walk(ctx context.Context, path string) (*Usage, error) {
+	u, err := FileSystem(path)
 	if err != nil {
 		return nil, err
 	}

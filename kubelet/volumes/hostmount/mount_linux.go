@@ -1,4 +1,4 @@
-package volumes
+package hostmount
 
 import (
 	"errors"
@@ -12,31 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// Mounts are the mount operations of the host. Tests that are not root have a fake.
-type Mounts interface {
-	// Tmpfs mounts a tmpfs on dir, of at most size bytes when size is not 0. It does nothing when
-	// one is mounted there.
-	Tmpfs(dir string, size int64, root Root) error
-	// HugePages mounts a file system of huge pages of a size on dir. It does nothing when one is
-	// mounted there.
-	HugePages(dir string, page int64, root Root) error
-	// Bind shows source at target, which it makes: a directory for a directory, else a file. It
-	// does nothing when something is mounted there.
-	Bind(source, target string, how Bind) error
-	// Mounted reports whether something is mounted on dir. It asks no file system, so that none can
-	// keep it waiting.
-	Mounted(dir string) (bool, error)
-	// BindBelow shows root/path at target. The path is resolved inside root: no symlink leads out
-	// of it. A missing path becomes a directory.
-	BindBelow(root, path, target string) error
-	// Unmount removes the mounts on dir and below, also those in use. A source that was bound there
-	// keeps its own mounts.
-	Unmount(dir string) error
-	// Release removes the mounts on dir and below, and fails when they are in use: written data is
-	// on the device when it returns. A source that was bound to dir keeps its own mounts.
-	Release(dir string) error
-}
 
 // Root is the root directory of a new file system. Its users may change it later.
 type Root struct {
@@ -64,11 +39,11 @@ type Bind struct {
 	NoFollow bool
 }
 
-// HostMounts uses the kernel of this machine.
-type HostMounts struct{}
+// Mounter mounts by the kernel of this machine.
+type Mounter struct{}
 
 // Tmpfs implements Mounts.
-func (HostMounts) Tmpfs(dir string, size int64, root Root) error {
+func (Mounter) Tmpfs(dir string, size int64, root Root) error {
 	mounted, err := isMountpoint(dir)
 	if err != nil || mounted {
 		return err
@@ -89,7 +64,7 @@ func (HostMounts) Tmpfs(dir string, size int64, root Root) error {
 }
 
 // HugePages implements Mounts.
-func (HostMounts) HugePages(dir string, page int64, root Root) error {
+func (Mounter) HugePages(dir string, page int64, root Root) error {
 	mounted, err := isMountpoint(dir)
 	if err != nil || mounted {
 		return err
@@ -101,7 +76,7 @@ func (HostMounts) HugePages(dir string, page int64, root Root) error {
 }
 
 // Bind implements Mounts.
-func (HostMounts) Bind(source, target string, how Bind) error {
+func (Mounter) Bind(source, target string, how Bind) error {
 	flags := unix.O_PATH | unix.O_CLOEXEC
 	if how.NoFollow {
 		flags |= unix.O_NOFOLLOW
@@ -145,7 +120,7 @@ func (HostMounts) Bind(source, target string, how Bind) error {
 
 // Mounted implements Mounts. It asks the kernel about the one path: the table of mounts grows with
 // the pods of the node, and each pod looks up each of its volumes.
-func (HostMounts) Mounted(dir string) (bool, error) {
+func (Mounter) Mounted(dir string) (bool, error) {
 	var s unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, dir, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, 0, &s)
 	switch {
@@ -168,7 +143,7 @@ func (HostMounts) Mounted(dir string) (bool, error) {
 }
 
 // Release implements Mounts.
-func (HostMounts) Release(dir string) error {
+func (Mounter) Release(dir string) error {
 	parent, err := filepath.EvalSymlinks(filepath.Dir(dir))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -220,7 +195,7 @@ func isMountpoint(dir string) (bool, error) {
 }
 
 // BindBelow implements Mounts.
-func (HostMounts) BindBelow(root, path, target string) error {
+func (Mounter) BindBelow(root, path, target string) error {
 	fd, err := openBelow(root, path)
 	if errors.Is(err, unix.EXDEV) {
 		return fmt.Errorf("%q leads out of the volume, by a symbolic link", path)
@@ -336,7 +311,7 @@ func bindPoint(target string, dir bool) error {
 }
 
 // Unmount implements Mounts.
-func (HostMounts) Unmount(dir string) error {
+func (Mounter) Unmount(dir string) error {
 	points, err := mountpointsBelow(dir)
 	if err != nil {
 		return err

@@ -1,8 +1,7 @@
-package volumes
+package apiobjects
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -19,20 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/barque/barque/kubelet/volumes"
 )
-
-// Certificates gives pods certificates of their own.
-type Certificates interface {
-	// Get returns the key and the certificate chain, PEM, of the index-th source of a pod's volume,
-	// and when to ask again. The same ones are returned until there are new ones. While there are
-	// none yet the error is ErrNotIssued, after a while; the pod is woken when there are.
-	Get(ctx context.Context, pod *v1.Pod, volume string, index int, source *v1.PodCertificateProjection) (key, chain []byte, again time.Time, err error)
-	// Forget drops the certificates of a pod.
-	Forget(uid types.UID)
-}
-
-// ErrNotIssued is returned while a request waits for its signer.
-var ErrNotIssued = errors.New("credential bundle is not issued yet")
 
 const (
 	// answerPatience is how long a pod waits for a signer before it tries again later.
@@ -149,7 +137,7 @@ func (c *RequestedCertificates) Get(ctx context.Context, pod *v1.Pod, volume str
 	case have.refusal != nil:
 		return nil, nil, time.Time{}, have.refusal
 	case have.issued == nil:
-		return nil, nil, time.Time{}, ErrNotIssued
+		return nil, nil, time.Time{}, volumes.ErrNotIssued
 	}
 	return have.issued.key, have.issued.chain, again, nil
 }

@@ -1,4 +1,4 @@
-package volumes
+package atomicdir
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// File is one file of a volume made of API data.
+// File is one file of a directory.
 type File struct {
 	Data []byte
 	Mode fs.FileMode
@@ -18,7 +18,7 @@ type File struct {
 	Owner *int64
 }
 
-// Payload maps paths inside a volume to files.
+// Payload maps paths inside a directory to files.
 type Payload map[string]File
 
 // Names inside a volume that readers skip. All a volume shows are symlinks through dataLink, so
@@ -29,14 +29,14 @@ const (
 	dirName  = "..version_"
 )
 
-// replace makes dir show exactly payload. A reader sees the old files or the new ones, never a mix;
+// Replace makes dir show exactly payload. A reader sees the old files or the new ones, never a mix;
 // when nothing differs nothing is touched. A crash at any point leaves the old or the new version,
 // and the next call removes the remains.
 //
 //	dir/config     -> ..data/config
 //	dir/..data     -> ..version_123
 //	dir/..version_123/config
-func replace(dir string, payload Payload, group *int64) error {
+func Replace(dir string, payload Payload, group *int64) error {
 	for path := range payload {
 		if !filepath.IsLocal(path) || strings.HasPrefix(path, "..") {
 			return fmt.Errorf("volume path %q leaves the volume or starts with \"..\"", path)

@@ -1,4 +1,4 @@
-package volumes
+package apiobjects
 
 import (
 	"context"
@@ -12,14 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 )
-
-// Tokens hands out service-account tokens that are bound to a pod.
-type Tokens interface {
-	// Get returns a token and when to ask again. The same one is returned until then.
-	Get(ctx context.Context, pod *v1.Pod, audience string, seconds int64) (token string, renew time.Time, err error)
-	// Forget drops the tokens of a pod.
-	Forget(uid types.UID)
-}
 
 // oldestToken is the age at which even a long-lived token is renewed.
 const oldestToken = 24 * time.Hour

@@ -1,4 +1,4 @@
-package volumes
+package apiobjects
 
 import (
 	"bytes"
@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -21,21 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/barque/barque/kubelet/volumes"
 )
-
-// TrustBundles gives the trust anchors that pods of this node refer to.
-type TrustBundles interface {
-	// Named returns those of one bundle, or a not-found error.
-	Named(ctx context.Context, pod *v1.Pod, name string) ([]byte, error)
-	// Signed returns those of the bundles of a signer that the selector selects: of none when it is
-	// nil, of all when it is empty. Without any, the error is ErrNoBundle.
-	Signed(ctx context.Context, pod *v1.Pod, signer string, selector *metav1.LabelSelector) ([]byte, error)
-	// Forget ends the watch for a pod.
-	Forget(uid types.UID)
-}
-
-// ErrNoBundle is returned when no bundle is selected.
-var ErrNoBundle = errors.New("combination of signerName and labelSelector matched zero ClusterTrustBundles")
 
 // longestSelector bounds the cost of a selector, in bytes.
 const longestSelector = 100 * 1024
@@ -153,7 +140,7 @@ func (b *WatchedBundles) Signed(ctx context.Context, pod *v1.Pod, signer string,
 		}
 	}
 	if len(selected) == 0 {
-		return nil, ErrNoBundle
+		return nil, volumes.ErrNoBundle
 	}
 	return b.anchors(selected...), nil
 }
