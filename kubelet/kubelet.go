@@ -63,6 +63,8 @@ import (
 	"github.com/barque/barque/kubelet/node"
 	"github.com/barque/barque/kubelet/plugins"
 	"github.com/barque/barque/kubelet/pods"
+	"github.com/barque/barque/kubelet/pods/podlogs"
+	"github.com/barque/barque/kubelet/pods/runtimeconfig"
 	"github.com/barque/barque/kubelet/probes"
 	"github.com/barque/barque/kubelet/server"
 	"github.com/barque/barque/kubelet/shutdown"
@@ -71,6 +73,9 @@ import (
 	"github.com/barque/barque/kubelet/status"
 	"github.com/barque/barque/kubelet/usage"
 	"github.com/barque/barque/kubelet/volumes"
+	"github.com/barque/barque/kubelet/volumes/apiobjects"
+	"github.com/barque/barque/kubelet/volumes/localdirs"
+	"github.com/barque/barque/kubelet/volumes/selinux"
 )
 
 // Config configures a kubelet.
@@ -172,9 +177,9 @@ type Kubelet struct {
 	eviction     *eviction.Manager
 	shutdown     *shutdown.Manager
 	probes       *probes.Manager
-	objects      *volumes.WatchedObjects
-	bundles      *volumes.WatchedBundles
-	certificates *volumes.RequestedCertificates
+	objects      *apiobjects.WatchedObjects
+	bundles      *apiobjects.WatchedBundles
+	certificates *apiobjects.RequestedCertificates
 	status       *status.Manager
 	devices      *dra.Manager
 	drivers      *csi.Plugin
@@ -298,9 +303,9 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 
 	wake := func(uid types.UID) { k.pods.Wake(uid) }
 	retry := func(uid types.UID) { k.pods.Retry(uid) }
-	k.objects = volumes.NewObjects(c.Client, retry)
-	k.bundles = volumes.NewTrustBundles(c.Client, retry)
-	k.certificates = volumes.NewCertificates(volumes.CertificatesConfig{
+	k.objects = apiobjects.NewObjects(c.Client, retry)
+	k.bundles = apiobjects.NewTrustBundles(c.Client, retry)
+	k.certificates = apiobjects.NewCertificates(apiobjects.CertificatesConfig{
 		Client: c.Client, NodeName: c.NodeName, Changed: retry, Logger: c.Logger,
 		Tell: func(pod *v1.Pod, kind, reason, message string) { recorder.Event(pod, nil, kind, reason, message) },
 	})
@@ -310,7 +315,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	}
 	puller := images.NewPuller(images.Config{Images: k.runtime, Secrets: k.objects, Events: recorder, Logger: c.Logger,
 		Parallel: int(*set.MaxParallelImagePulls), QPS: float32(*set.RegistryPullQPS), Burst: int(set.RegistryBurst)})
-	tokens, claims := volumes.NewTokens(c.Client, nil), volumes.RequestedClaims{Client: c.Client}
+	tokens, claims := apiobjects.NewTokens(c.Client, nil), volumes.RequestedClaims{Client: c.Client}
 	k.drivers = csi.New(csi.Config{
 		NodeName: c.NodeName, RootDir: c.RootDir, Client: c.Client, Claims: claims, Tokens: tokens, Node: k.own.Load, Look: k.node.Look,
 		Retry: retry, Event: recorder.recorder.Event, Logger: c.Logger,
@@ -318,7 +323,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	files := volumes.New(volumes.Config{
 		RootDir: c.RootDir, Objects: k.objects, Tokens: tokens, Claims: claims, Node: k.own.Load, Images: volumeImages{puller, k.runtime}, Local: local,
 		Drivers: k.drivers, Changed: k.drivers.Changed, Bundles: k.bundles, Certificates: k.certificates, Allocatable: k.node.Allocatable,
-		FileLabel: volumes.HostFileLabel(),
+		FileLabel: selinux.OfHost(),
 	})
 	k.drivers.Use(files.Records)
 	if local != nil {
@@ -360,20 +365,22 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	if c.SchedulingDelay != nil {
 		pacer = starts.New(starts.Config{CPUs: machine.CPUs, Delay: c.SchedulingDelay})
 	}
+	podLogs := &podlogs.Dirs{Dir: c.LogDir, LinkDir: c.LogLinkDir, Owner: c.RootDir}
 	k.pods = pods.New(pods.Config{
 		Starts:  pacer,
 		Runtime: k.runtime, Images: k.runtime, Volumes: files, Cgroups: k.meters.Cgroups(groups), Devices: k.devices, Probes: k.probes, Network: c.Network,
 		Puller: k.meters.Puller(puller), Meter: k.meters,
 		Status: k.meters.Status(k.mirrors), Events: recorder, Allocator: k.allocations, HostIPs: hostIPs, RuntimeName: c.RuntimeName, Logger: c.Logger,
-		Kit: &pods.Kit{
-			Volumes: files, Cgroups: groups, Devices: k.devices, Objects: k.objects, Services: k.services, LogDir: c.LogDir, LogLinkDir: c.LogLinkDir, Owner: c.RootDir,
+		Logs: podLogs,
+		Configs: &runtimeconfig.Builder{
+			Volumes: files, Cgroups: groups, Devices: k.devices, Objects: k.objects, Services: k.services, Logs: podLogs,
 			ClusterDNS: texts(c.ClusterDNS), ClusterDomain: c.ClusterDomain, ResolvConf: c.ResolvConf,
 			NodeHostname: c.Hostname, Allocatable: k.node.Allocatable, MemoryBytes: machine.MemoryBytes,
-			LowestOOM: cgroups.LowestOOMScoreAdj(), SeccompDefault: *set.SeccompDefault, Logger: c.Logger,
+			LowestOOM: cgroups.LowestOOMScoreAdj(), SeccompDefault: *set.SeccompDefault,
 		},
 	})
 	if c.OldLogDir != "" {
-		if err := k.pods.Kit.AdoptLogs(c.OldLogDir); err != nil {
+		if err := podLogs.Adopt(c.OldLogDir); err != nil {
 			return err
 		}
 	}
@@ -383,7 +390,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 		Images: k.runtime, Containers: k.runtime, Logger: c.Logger,
 		HighPercent: int(*set.ImageGCHighThresholdPercent), LowPercent: int(*set.ImageGCLowThresholdPercent), MinAge: set.ImageMinimumGCAge.Duration})
 	k.eviction = eviction.New(eviction.Config{
-		Measure:    &eviction.Machine{Runtime: k.runtime, Usage: meter, RootDir: c.RootDir, PodDir: files.PodDir, LogDir: k.pods.Kit.PodLogDir},
+		Measure:    &eviction.Machine{Runtime: k.runtime, Usage: meter, RootDir: c.RootDir, PodDir: files.PodDir, LogDir: podLogs.PodDir},
 		Thresholds: thresholds, Transition: set.EvictionPressureTransitionPeriod.Duration,
 		MaxPodGrace: time.Duration(set.EvictionMaxPodGracePeriod) * time.Second,
 		Pods:        k.pods.Active, Gone: k.pods.Gone, Free: k.free, Changed: k.node.Look, Logger: c.Logger,
@@ -441,11 +448,11 @@ type volumeImages struct {
 }
 
 // localVolumes are the directories of local volumes, or nil when this node has none.
-func (k *Kubelet) localVolumes() (*volumes.Local, error) {
+func (k *Kubelet) localVolumes() (*localdirs.Dirs, error) {
 	if k.config.VolumesDir == "" {
 		return nil, nil
 	}
-	return volumes.NewLocal(k.config.VolumesDir, localvolumes.NewRecord(k.config.Client, k.config.Logger))
+	return localdirs.New(k.config.VolumesDir, localvolumes.NewRecord(k.config.Client, k.config.Logger))
 }
 
 // port returns the port of the node's server that the Node object announces.

@@ -119,6 +119,8 @@ var bans = []ban{
 		reason: "rooms meet in the API, not in Go"},
 	{from: []string{"kubelet"}, to: []string{"controllers", "scheduler", "network", "edge", "membership", "pki"},
 		reason: "rooms meet in the API, not in Go"},
+	{from: []string{"kubelet/pods/lifecycle"}, to: []string{"kubelet/pods", "kubelet/cri", "k8s.io/client-go", "os", "net/http"},
+		reason: "it decides from the facts that it is given; package pods collects them and acts"},
 	{from: []string{"network"}, to: []string{"controllers", "scheduler", "kubelet", "edge", "membership", "pki"},
 		reason: "rooms meet in the API, not in Go"},
 	{from: []string{"edge"}, to: []string{"controllers", "scheduler", "kubelet", "membership", "pki"},
@@ -161,7 +163,7 @@ func storePartsBut(excluded ...string) []string {
 
 // testHelpers are packages that are for the tests of others: conformance suites and fakes.
 var testHelpers = []string{"apiserver/groups/grouptest", "apiserver/logins/logintest", "controllers/controllertest", "internal/apart", "internal/await", "internal/child", "internal/heapcost", "internal/mountspace", "internal/needs", "internal/syncbuf", "internal/unpack", "internal/writeout/writeouttest",
-	"membership/shelftest", "pki/companytest", "raftstore/storetest", "cluster-test"}
+	"membership/shelftest", "pki/companytest", "raftstore/storetest", "scheduler/plugins/plugintest", "cluster-test"}
 
 func without(excluded ...string) []string {
 	var out []string
@@ -295,6 +297,8 @@ func TestBansFindWhatTheyForbid(t *testing.T) {
 		{"clusterstatus/doctor", "network/faults", false},
 		{"clusterstatus/doctor", "network/proxy", true},
 		{"devcluster", "kubelet/pods", true},
+		{"kubelet/pods/lifecycle", "kubelet/pods/runtimestate", true},
+		{"kubelet/pods/lifecycle", "kubelet/cgroups", false},
 		{"adminapi", "controllers/noderole", true},
 		{"backups", "adminapi", true},
 		{"backups", "apiserver/extra", false},

@@ -25,6 +25,8 @@ import (
 	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/kubelet/plugins"
 	"github.com/barque/barque/kubelet/volumes"
+	"github.com/barque/barque/kubelet/volumes/hostmount"
+	"github.com/barque/barque/kubelet/volumes/selinux"
 )
 
 const (
@@ -38,11 +40,11 @@ type pretend struct {
 	bound map[string]string
 }
 
-func (p *pretend) Tmpfs(string, int64, volumes.Root) error     { return nil }
-func (p *pretend) HugePages(string, int64, volumes.Root) error { return nil }
-func (p *pretend) Bind(string, string, volumes.Bind) error     { return errors.New("nobody binds here") }
-func (p *pretend) BindBelow(root, path, target string) error   { return nil }
-func (p *pretend) Release(string) error                        { return nil }
+func (p *pretend) Tmpfs(string, int64, hostmount.Root) error     { return nil }
+func (p *pretend) HugePages(string, int64, hostmount.Root) error { return nil }
+func (p *pretend) Bind(string, string, hostmount.Bind) error     { return errors.New("nobody binds here") }
+func (p *pretend) BindBelow(root, path, target string) error     { return nil }
+func (p *pretend) Release(string) error                          { return nil }
 
 func (p *pretend) Mounted(dir string) (bool, error) {
 	p.mu.Lock()
@@ -113,7 +115,7 @@ type machine struct {
 	driver     *csidriver.Driver
 	stopDriver func()
 	timeout    time.Duration // of the kubelet's calls, unless zero
-	fileLabel  volumes.FileLabel
+	fileLabel  selinux.FileLabel
 
 	plugin *Plugin
 	files  *volumes.Manager

@@ -38,6 +38,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/barque/barque/kubelet/volumes"
+	"github.com/barque/barque/kubelet/volumes/hostmount"
 )
 
 // Tokens hands out tokens of the service accounts of pods.
@@ -57,7 +58,7 @@ type Config struct {
 	Node func() *v1.Node
 	// Look has the node's status written soon.
 	Look   func()
-	Mounts volumes.Mounts // volumes.HostMounts unless given
+	Mounts volumes.Mounts // hostmount.Mounter unless given
 	// Retry has the failed volumes of a pod tried again at once. It must not block.
 	Retry func(uid types.UID)
 	// Event records the outcome for a volume as an event of an object.
@@ -107,7 +108,7 @@ var errStopped = errors.New("the kubelet ends")
 // New returns a plugin. It touches nothing.
 func New(config Config) *Plugin {
 	if config.Mounts == nil {
-		config.Mounts = volumes.HostMounts{}
+		config.Mounts = hostmount.Mounter{}
 	}
 	if config.Now == nil {
 		config.Now = time.Now

@@ -18,6 +18,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/barque/barque/kubelet/volumes"
+	"github.com/barque/barque/kubelet/volumes/diskusage"
+	"github.com/barque/barque/kubelet/volumes/fsgroup"
 )
 
 // SetUp implements volumes.Plugin.
@@ -146,7 +148,7 @@ func (p *Plugin) publish(ctx context.Context, spec *storagev1.CSIDriver, pod *v1
 	}
 	group := groupOf(pod)
 	if group != nil && !v.Block() && !request.Readonly && !s.can(csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP) && policy {
-		if err := volumes.GiveTo(ctx, pod, p.target(v), false); err != nil {
+		if err := fsgroup.Apply(ctx, pod, p.target(v), false); err != nil {
 			return err
 		}
 	}
@@ -382,7 +384,7 @@ func (p *Plugin) unpublish(ctx context.Context, v *volumes.Volume) error {
 }
 
 // Usage implements volumes.Plugin.
-func (p *Plugin) Usage(ctx context.Context, v *volumes.Volume, _ string) (*volumes.Usage, error) {
+func (p *Plugin) Usage(ctx context.Context, v *volumes.Volume, _ string) (*diskusage.Usage, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	s, err := p.open(ctx, driverOf(v))
@@ -397,7 +399,7 @@ func (p *Plugin) Usage(ctx context.Context, v *volumes.Volume, _ string) (*volum
 	if err != nil {
 		return nil, err
 	}
-	var u volumes.Usage
+	var u diskusage.Usage
 	for _, part := range answer.Usage {
 		free, size, used := uint64(max(part.Available, 0)), uint64(max(part.Total, 0)), uint64(max(part.Used, 0))
 		switch part.Unit {

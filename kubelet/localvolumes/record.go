@@ -41,7 +41,7 @@ func (e *LostError) Error() string {
 		"Put the data back in that directory, or declare it lost and begin with an empty one: %s", e.PV, e.Path, localpv.DeclareLost(e.PV))
 }
 
-// MayMake implements volumes.Record.
+// MayMake implements localdirs.Record.
 func (r Record) MayMake(ctx context.Context, pv *v1.PersistentVolume, has func() (bool, error)) error {
 	there := false
 	now, err := r.gone(ctx, pv.Name, func() (_ bool, err error) {
@@ -54,7 +54,7 @@ func (r Record) MayMake(ctx context.Context, pv *v1.PersistentVolume, has func()
 	return &LostError{PV: now.Name, Path: now.Spec.Local.Path}
 }
 
-// Made implements volumes.Record.
+// Made implements localdirs.Record.
 func (r Record) Made(ctx context.Context, pv *v1.PersistentVolume) error {
 	_, err := r.set(ctx, pv.Name, func(string) string { return localpv.Made })
 	return err

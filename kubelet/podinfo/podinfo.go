@@ -1,5 +1,5 @@
-// Package podinfo reads fields of pods by the paths of the downward API, for environment variables
-// and for volumes alike, and knows which conditions are the node's.
+// Package podinfo reads pods: their fields by the paths of the downward API, for environment
+// variables and for volumes alike, their containers, and the conditions that are the node's.
 package podinfo
 
 import (
@@ -152,4 +152,37 @@ func NodeDecides(kind v1.PodConditionType) bool {
 		return true
 	}
 	return false
+}
+
+// Containers returns the init containers of a pod and then its regular ones.
+func Containers(pod *v1.Pod) []*v1.Container {
+	var list []*v1.Container
+	for i := range pod.Spec.InitContainers {
+		list = append(list, &pod.Spec.InitContainers[i])
+	}
+	for i := range pod.Spec.Containers {
+		list = append(list, &pod.Spec.Containers[i])
+	}
+	return list
+}
+
+// Finished reports whether a pod in this phase is over for good.
+func Finished(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
+
+// Condition returns a condition of a status, or nil.
+func Condition(s *v1.PodStatus, kind v1.PodConditionType) *v1.PodCondition {
+	for i := range s.Conditions {
+		if s.Conditions[i].Type == kind {
+			return &s.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// GracePeriod returns the grace period of a pod by its spec, in seconds.
+func GracePeriod(pod *v1.Pod) int64 {
+	if pod.Spec.TerminationGracePeriodSeconds != nil {
+		return *pod.Spec.TerminationGracePeriodSeconds
+	}
+	return v1.DefaultTerminationGracePeriodSeconds
 }

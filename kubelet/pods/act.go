@@ -11,6 +11,9 @@ import (
 	"github.com/barque/barque/kubelet/admission"
 	"github.com/barque/barque/kubelet/cri"
 	"github.com/barque/barque/kubelet/images"
+	"github.com/barque/barque/kubelet/podinfo"
+	"github.com/barque/barque/kubelet/pods/lifecycle"
+	"github.com/barque/barque/kubelet/pods/runtimeconfig"
 	"github.com/barque/barque/kubelet/starts"
 )
 
@@ -20,9 +23,6 @@ const (
 	reasonCreateError = "CreateContainerError"
 	reasonRunError    = "RunContainerError"
 )
-
-// hookPostStart stands in for a probe's name when a failed hook ends a container.
-const hookPostStart = "postStart hook"
 
 const eventSandboxFailed = "FailedCreatePodSandBox"
 
@@ -37,14 +37,14 @@ const (
 
 // act carries a plan out and reports whether a change needs another look at once. It starts slow
 // steps in the background.
-func (w *worker) act(ctx context.Context, f Facts, p Plan) (changed bool) {
+func (w *worker) act(ctx context.Context, f lifecycle.Facts, p lifecycle.Plan) (changed bool) {
 	for _, k := range p.Kill {
 		w.kill(ctx, f.Pod, k)
 	}
 	changed = w.resize(ctx, f, p)
 	for _, id := range p.RemoveContainers {
 		changed = w.try(f.Pod, "remove a container", w.m.removeContainer(ctx, id)) || changed
-		delete(w.messages, id)
+		w.state.Forget(id)
 	}
 	if p.CreateSandbox {
 		end, ok := w.begin(f.Pod, false)
@@ -108,7 +108,7 @@ func (w *worker) createSandbox(pod *v1.Pod, attempt uint32) {
 	err := w.trySandbox(pod, attempt)
 	if err == nil {
 		w.boxDelay = 0
-		delete(w.troubles, sandboxTrouble)
+		delete(w.troubles, lifecycle.SandboxTrouble)
 		return
 	}
 	if w.syncCtx.Err() != nil {
@@ -116,7 +116,7 @@ func (w *worker) createSandbox(pod *v1.Pod, attempt uint32) {
 	}
 	w.boxDelay = min(max(2*w.boxDelay, firstBoxRetry), longestBoxRetry)
 	now := w.m.Now()
-	w.troubles[sandboxTrouble] = Trouble{Reason: eventSandboxFailed, Message: cri.Message(err), Since: now, RetryAt: now.Add(w.boxDelay)}
+	w.troubles[lifecycle.SandboxTrouble] = lifecycle.Trouble{Reason: eventSandboxFailed, Message: cri.Message(err), Since: now, RetryAt: now.Add(w.boxDelay)}
 	w.m.Events.Event(pod, nil, v1.EventTypeWarning, eventSandboxFailed, "Failed to create pod sandbox: "+cri.Message(err))
 }
 
@@ -124,14 +124,14 @@ func (w *worker) trySandbox(pod *v1.Pod, attempt uint32) error {
 	if err := w.m.Cgroups.Ensure(pod); err != nil {
 		return err
 	}
-	config, err := w.m.Kit.Sandbox(pod, attempt)
+	config, err := w.m.Configs.Sandbox(pod, attempt)
 	if err != nil {
 		return err
 	}
-	for _, note := range w.m.Kit.dnsNotes(pod) {
-		w.m.Events.Event(pod, nil, v1.EventTypeWarning, note.reason, note.message)
+	for _, warning := range w.m.Configs.DNSWarnings(pod) {
+		w.m.Events.Event(pod, nil, v1.EventTypeWarning, warning.Reason, warning.Message)
 	}
-	if err := w.m.Kit.makeLogDir(pod); err != nil {
+	if err := w.m.Logs.Make(pod); err != nil {
 		return err
 	}
 	w.noteGroup(pod)
@@ -144,7 +144,7 @@ func (w *worker) pull(pod *v1.Pod, c *v1.Container) {
 	w.pulling[c.Name] = true
 	ctx := w.syncCtx
 	w.m.workers.Go(func() { // ends with the pull, which ends with ctx
-		config, err := w.m.Kit.Sandbox(pod, 0)
+		config, err := w.m.Configs.Sandbox(pod, 0)
 		ref := ""
 		if err == nil {
 			ref, err = w.m.Puller.Ensure(ctx, pod, c, config)
@@ -155,7 +155,7 @@ func (w *worker) pull(pod *v1.Pod, c *v1.Container) {
 			case ctx.Err() != nil:
 			case ok && image != c.Image: // it was changed meanwhile
 			case err != nil:
-				reason := reasonErrImagePull
+				reason := lifecycle.ReasonErrImagePull
 				var failure *images.Error
 				if errors.As(err, &failure) {
 					reason = failure.Reason
@@ -174,21 +174,21 @@ func (w *worker) pull(pod *v1.Pod, c *v1.Container) {
 func (w *worker) inTrouble(c *v1.Container, reason, message string, delay time.Duration) {
 	delete(w.replacing, c.Name)
 	if delay == 0 {
-		delay = grown(w.delays[c.Name])
+		delay = lifecycle.NextDelay(w.delays[c.Name])
 		w.delays[c.Name] = delay
 	}
 	now := w.m.Now()
-	w.troubles[c.Name] = Trouble{Reason: reason, Message: message, Since: now, RetryAt: now.Add(delay)}
+	w.troubles[c.Name] = lifecycle.Trouble{Reason: reason, Message: message, Since: now, RetryAt: now.Add(delay)}
 }
 
 // start makes and starts a container.
-func (w *worker) start(f Facts, s Start) {
+func (w *worker) start(f lifecycle.Facts, s lifecycle.Start) {
 	c := s.Container
 	delete(w.images, c.Name) // the next start asks for the image again, as its pull policy wants
-	box := f.Observed.sandbox()
+	box := f.Observed.Sandbox()
 	if s.Restart {
-		ended := f.Observed.newest(c.Name)
-		w.backoffs[c.Name] = w.backoffs[c.Name].next(ended.FinishedAt, f.Now)
+		ended := f.Observed.Newest(c.Name)
+		w.backoffs[c.Name] = w.backoffs[c.Name].Next(ended.FinishedAt, f.Now)
 	}
 	id, reason, err := w.tryStart(f, s, box)
 	if err != nil {
@@ -214,7 +214,7 @@ func (w *worker) start(f Facts, s Start) {
 	}
 }
 
-func (w *worker) tryStart(f Facts, s Start, box *Sandbox) (id, reason string, err error) {
+func (w *worker) tryStart(f lifecycle.Facts, s lifecycle.Start, box *lifecycle.Sandbox) (id, reason string, err error) {
 	pod, c := f.Pod, s.Container
 	if err := w.attach(pod, box); err != nil {
 		return "", reasonCreateError, err
@@ -223,16 +223,16 @@ func (w *worker) tryStart(f Facts, s Start, box *Sandbox) (id, reason string, er
 	if err != nil {
 		return "", images.ReasonInspect, err
 	}
-	config, err := w.m.Kit.Container(w.syncCtx, pod, containerInput{
-		Start: s, IPs: podIPs(&StatusInput{Facts: f, HostIPs: w.m.HostIPs}), Paths: w.paths, Image: image, Target: w.target(f, c)})
+	config, err := w.m.Configs.Container(w.syncCtx, pod, runtimeconfig.Input{
+		Start: s, IPs: lifecycle.IPs(pod, &f.Observed, w.m.HostIPs), Paths: w.paths, Image: image, Target: w.target(f, c)})
 	if err != nil {
-		var bad *configError
+		var bad *runtimeconfig.ConfigError
 		if errors.As(err, &bad) {
 			return "", reasonConfigError, err
 		}
 		return "", reasonCreateError, err
 	}
-	sandbox, err := w.m.Kit.Sandbox(pod, box.Attempt)
+	sandbox, err := w.m.Configs.Sandbox(pod, box.Attempt)
 	if err != nil {
 		return "", reasonConfigError, err
 	}
@@ -248,14 +248,14 @@ func (w *worker) tryStart(f Facts, s Start, box *Sandbox) (id, reason string, er
 		return "", reasonRunError, err
 	}
 	w.m.Events.Event(pod, c, v1.EventTypeNormal, "Started", "Container started")
-	if err := w.m.Kit.linkLog(pod, c.Name, id, s.Attempt); err != nil {
+	if err := w.m.Logs.Link(pod, c.Name, id, s.Attempt); err != nil {
 		w.m.Logger.Warn("cannot make the link to a container's log by which collectors find it", "pod", pod.Namespace+"/"+pod.Name, "container", c.Name, "error", err)
 	}
 	return id, "", nil
 }
 
 // attach waits until the pod's network rules are in force, once for each sandbox.
-func (w *worker) attach(pod *v1.Pod, box *Sandbox) error {
+func (w *worker) attach(pod *v1.Pod, box *lifecycle.Sandbox) error {
 	if w.m.Network == nil || pod.Spec.HostNetwork || w.attached == box.ID {
 		return nil
 	}
@@ -267,13 +267,13 @@ func (w *worker) attach(pod *v1.Pod, box *Sandbox) error {
 }
 
 // target returns the container whose processes an ephemeral container shall see.
-func (w *worker) target(f Facts, c *v1.Container) string {
+func (w *worker) target(f lifecycle.Facts, c *v1.Container) string {
 	for i := range f.Pod.Spec.EphemeralContainers {
 		e := &f.Pod.Spec.EphemeralContainers[i]
 		if e.Name != c.Name || e.TargetContainerName == "" {
 			continue
 		}
-		if t := f.Observed.newest(e.TargetContainerName); t != nil {
+		if t := f.Observed.Newest(e.TargetContainerName); t != nil {
 			return t.ID
 		}
 	}
@@ -285,7 +285,7 @@ func (w *worker) hasPostStart(c *v1.Container) bool {
 }
 
 // postStart runs a container's hook in the background. A hook that fails ends the container.
-func (w *worker) postStart(pod *v1.Pod, c *v1.Container, id string, box *Sandbox) {
+func (w *worker) postStart(pod *v1.Pod, c *v1.Container, id string, box *lifecycle.Sandbox) {
 	w.hooks[id] = true
 	ctx := w.syncCtx
 	ip := w.addressFor(pod, box)
@@ -301,7 +301,7 @@ func (w *worker) postStart(pod *v1.Pod, c *v1.Container, id string, box *Sandbox
 	})
 }
 
-func (w *worker) addressFor(pod *v1.Pod, box *Sandbox) string {
+func (w *worker) addressFor(pod *v1.Pod, box *lifecycle.Sandbox) string {
 	ips := w.m.HostIPs
 	if !pod.Spec.HostNetwork {
 		ips = nil
@@ -325,8 +325,8 @@ type killing struct {
 const leastGrace = 2 * time.Second
 
 // graceFor returns the grace period of a container.
-func (w *worker) graceFor(pod *v1.Pod, k Kill) time.Duration {
-	seconds := gracePeriod(pod)
+func (w *worker) graceFor(pod *v1.Pod, k lifecycle.Kill) time.Duration {
+	seconds := podinfo.GracePeriod(pod)
 	if w.phase != phaseSyncing && pod.DeletionGracePeriodSeconds != nil {
 		seconds = *pod.DeletionGracePeriodSeconds
 	}
@@ -337,7 +337,7 @@ func (w *worker) graceFor(pod *v1.Pod, k Kill) time.Duration {
 		seconds = min(seconds, int64(*limit/time.Second))
 	}
 	if w.phase == phaseSyncing && k.Trouble != "" {
-		for _, c := range containerSpecs(pod) {
+		for _, c := range podinfo.Containers(pod) {
 			if c.Name != k.Name {
 				continue
 			}
@@ -359,7 +359,7 @@ func (w *worker) graceFor(pod *v1.Pod, k Kill) time.Duration {
 // hurry stops waiting for containers whose remaining time is longer than the pod's
 // present grace period.
 func (w *worker) hurry(pod *v1.Pod) {
-	most := w.m.Now().Add(w.graceFor(pod, Kill{}))
+	most := w.m.Now().Add(w.graceFor(pod, lifecycle.Kill{}))
 	for id, k := range w.killing {
 		if k.until.After(most) {
 			k.cancel(errEnding)
@@ -370,7 +370,7 @@ func (w *worker) hurry(pod *v1.Pod) {
 
 // kill stops a container in the background: its preStop hook first, then the runtime's stop, both
 // within the grace period.
-func (w *worker) kill(ctx context.Context, pod *v1.Pod, k Kill) {
+func (w *worker) kill(ctx context.Context, pod *v1.Pod, k lifecycle.Kill) {
 	grace, least := w.graceFor(pod, k), leastGrace
 	if k.Now {
 		grace, least = 0, 0
@@ -382,7 +382,7 @@ func (w *worker) kill(ctx context.Context, pod *v1.Pod, k Kill) {
 		w.replacing[k.Name] = true
 	}
 	var spec *v1.Container
-	for _, c := range containerSpecs(pod) {
+	for _, c := range podinfo.Containers(pod) {
 		if c.Name == k.Name {
 			spec = c
 		}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/barque/barque/kubelet/pods/lifecycle"
 )
 
 // TestGraceOfProbes: the grace period of a probe counts when that probe ends the container, and for
@@ -18,9 +20,9 @@ func TestGraceOfProbes(t *testing.T) {
 	}}}}
 	w := &worker{phase: phaseSyncing}
 	for trouble, want := range map[string]time.Duration{
-		"": 30 * time.Second, "liveness": 10 * time.Minute, "startup": time.Minute, hookPostStart: 30 * time.Second,
+		"": 30 * time.Second, "liveness": 10 * time.Minute, "startup": time.Minute, lifecycle.PostStartHook: 30 * time.Second,
 	} {
-		if got := w.graceFor(pod, Kill{Name: "c", Trouble: trouble}); got != want {
+		if got := w.graceFor(pod, lifecycle.Kill{Name: "c", Trouble: trouble}); got != want {
 			t.Errorf("ended by %q: %v, want %v", trouble, got, want)
 		}
 	}

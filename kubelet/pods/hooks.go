@@ -8,7 +8,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/barque/barque/kubelet/cri"
 	"github.com/barque/barque/kubelet/probes"
@@ -54,13 +53,4 @@ func (w *worker) hook(ctx context.Context, c *v1.Container, id, ip string, h *v1
 		return errors.New("a tcpSocket lifecycle handler does nothing; use exec or httpGet")
 	}
 	return nil
-}
-
-// stopSignal translates a stop signal to the runtime's enumeration.
-func stopSignal(c *v1.Container) runtimeapi.Signal {
-	if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
-		return 0 // the image's own, or SIGTERM
-	}
-	name := strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(string(*c.Lifecycle.StopSignal))
-	return runtimeapi.Signal(runtimeapi.Signal_value[name])
 }

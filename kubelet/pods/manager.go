@@ -1,14 +1,3 @@
-// Package pods runs the pods of a node: it makes each pod's containers match its spec, reports its
-// status, and ends it in order.
-//
-// One goroutine owns one pod, by UID. Changes at the API server and at the runtime reach it as one
-// merged wake-up. Then it looks at everything, decides by a pure function (Decide, DecideEnd) and
-// acts. It holds no view of the runtime between two looks. Only slow steps run beside it: pulls,
-// hooks and stopping containers.
-//
-// Invariants: a pod goes from syncing to terminating to terminated and never back; ending this
-// process ends no pod; the pod's object is given up (Status.Finish) only when nothing of the pod is
-// left on the node.
 package pods
 
 import (
@@ -30,6 +19,9 @@ import (
 
 	"github.com/barque/barque/kubelet/allocation"
 	"github.com/barque/barque/kubelet/cri"
+	"github.com/barque/barque/kubelet/podinfo"
+	"github.com/barque/barque/kubelet/pods/podlogs"
+	"github.com/barque/barque/kubelet/pods/runtimeconfig"
 	"github.com/barque/barque/kubelet/probes"
 	"github.com/barque/barque/kubelet/starts"
 )
@@ -52,7 +44,7 @@ type ImageStatus interface {
 
 // VolumeManager provides and takes away the volumes of pods.
 type VolumeManager interface {
-	Volumes
+	runtimeconfig.Volumes
 	Mount(ctx context.Context, pod *v1.Pod) (paths map[string]string, next time.Time, err error)
 	Unmount(uid types.UID) error
 	Pods() ([]types.UID, error)
@@ -60,7 +52,7 @@ type VolumeManager interface {
 
 // CgroupManager makes and removes the groups of pods.
 type CgroupManager interface {
-	Cgroups
+	runtimeconfig.Cgroups
 	Ensure(pod *v1.Pod) error
 	// Widen raises those limits of a pod's group that must rise, and lowers none.
 	Widen(pod *v1.Pod) error
@@ -99,7 +91,7 @@ type StatusWriter interface {
 
 // DeviceManager prepares devices of pods and takes them back.
 type DeviceManager interface {
-	Devices
+	runtimeconfig.Devices
 	// Prepare is called before each step of a pod.
 	Prepare(ctx context.Context, pod *v1.Pod) error
 	// Unprepare is called when the pod's containers have ended, until it succeeds.
@@ -133,7 +125,8 @@ type Config struct {
 	// Allocator decides about the resources of pods.
 	Allocator Allocator
 	Starts    Pacer // nil: all at once
-	Kit       *Kit
+	Configs   *runtimeconfig.Builder
+	Logs      *podlogs.Dirs
 	Network   Network // may be nil
 
 	HostIPs     []string
@@ -385,7 +378,7 @@ func (m *Manager) RemoveDead(ctx context.Context) error {
 	}
 	alive := map[string]bool{}
 	for _, pod := range m.Pods() {
-		alive[string(pod.UID)] = !finished(pod.Status.Phase)
+		alive[string(pod.UID)] = !podinfo.Finished(pod.Status.Phase)
 	}
 	var errs []error
 	for _, c := range containers {
@@ -397,6 +390,18 @@ func (m *Manager) RemoveDead(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// removeContainer removes a container that has ended, and its logs.
+func (m *Manager) removeContainer(ctx context.Context, id string) error {
+	path := ""
+	if status, err := m.Runtime.ContainerStatus(ctx, id); err == nil {
+		path = status.LogPath
+	}
+	if err := m.Runtime.RemoveContainer(ctx, id); err != nil {
+		return fmt.Errorf("remove container %s: %s", id, cri.Message(err))
+	}
+	return m.Logs.RemoveLog(path)
 }
 
 // Pods lists the pods of this node, with their last statuses.
@@ -595,8 +600,8 @@ func (m *Manager) sweep() {
 		})
 	}
 	aside(&m.sweeping.volumes, func() { sweepEach("directory", m.Volumes.Pods, m.Volumes.Unmount) })
-	sweepEach("logs", m.loggedPods, m.removeLogs)
-	if err := m.removeLinks(); err != nil {
+	sweepEach("logs", m.Logs.Pods, m.Logs.RemoveOwn)
+	if err := m.Logs.RemoveDeadLinks(); err != nil {
 		m.Logger.Warn("cannot remove links to logs that are gone", "error", err)
 	}
 }

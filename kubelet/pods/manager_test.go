@@ -26,6 +26,8 @@ import (
 	"github.com/barque/barque/kubelet/cri/fake"
 	"github.com/barque/barque/kubelet/images"
 	"github.com/barque/barque/kubelet/pods"
+	"github.com/barque/barque/kubelet/pods/podlogs"
+	"github.com/barque/barque/kubelet/pods/runtimeconfig"
 	"github.com/barque/barque/kubelet/probes"
 	"github.com/barque/barque/kubelet/starts"
 	"github.com/barque/barque/kubelet/volumes"
@@ -42,7 +44,7 @@ type world struct {
 	statuses    map[types.UID]v1.PodStatus
 	finished    map[types.UID]bool
 	all         []v1.PodStatus // in the order in which they were set
-	told        []string
+	recorded    []string
 	mountErr    error
 	unmounts    int
 	mounts      int
@@ -214,9 +216,28 @@ func newWorld(t *testing.T) *world {
 	return &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{}, finished: map[types.UID]bool{}, dir: dir}
 }
 
-// start runs a manager that knows all pods, until w.stop.
-func (w *world) start() {
+// start runs a manager until w.stop. As the kubelet does, it passes the known pods on before it
+// calls Complete: from then on the manager ends each pod of the runtime that it does not know.
+func (w *world) start(known ...*v1.Pod) {
+	w.t.Helper()
+	boxes, err := w.runtime.ListPodSandboxes(context.Background(), nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, box := range boxes {
+		if !slices.ContainsFunc(known, func(pod *v1.Pod) bool { return string(pod.UID) == box.Metadata.Uid }) {
+			w.t.Fatalf("the runtime has a sandbox of pod %s: start the manager with that pod, or it may be ended as an orphan", box.Metadata.Name)
+		}
+	}
 	w.launch()
+	for _, pod := range known {
+		w.manager.Update(pod)
+	}
+	w.complete()
+}
+
+// complete ends the first updates of the manager.
+func (w *world) complete() {
 	w.manager.Synced()
 	w.manager.Complete()
 }
@@ -227,12 +248,14 @@ func (w *world) launch() {
 		Changed:   func(uid types.UID) { w.manager.Wake(uid) },
 		Unhealthy: func(*v1.Pod, *v1.Container, string) {}})
 	w.allocations = w.allocator()
+	logs := &podlogs.Dirs{Dir: filepath.Join(w.dir, "logs")}
 	w.manager = pods.New(pods.Config{
 		Starts:  &w.turns,
 		Runtime: w.runtime, Images: w.runtime, Volumes: w, Cgroups: noCgroups{&w.grouped, &w.usage, w.step}, Devices: &w.devices, Probes: prober, Status: w, Events: w, Allocator: unlocked{w.allocations, w}, Network: w.network,
 		Puller:  images.NewPuller(images.Config{Images: w.runtime, Events: w, Logger: slog.New(slog.DiscardHandler)}),
 		HostIPs: []string{"192.0.2.7"}, RuntimeName: "fake", Logger: slog.New(slog.DiscardHandler),
-		Kit: &pods.Kit{Volumes: w, Cgroups: noCgroups{&w.grouped, &w.usage, w.step}, Devices: &w.devices, LogDir: filepath.Join(w.dir, "logs"), ResolvConf: filepath.Join(w.dir, "resolv.conf"),
+		Logs: logs,
+		Configs: &runtimeconfig.Builder{Volumes: w, Cgroups: noCgroups{&w.grouped, &w.usage, w.step}, Devices: &w.devices, Logs: logs, ResolvConf: filepath.Join(w.dir, "resolv.conf"),
 			Services:    func(string) []*v1.Service { return nil },
 			Allocatable: func() v1.ResourceList { return nil }},
 	})
@@ -306,13 +329,13 @@ func (w *world) Finish(pod *v1.Pod) {
 func (w *world) Event(_ *v1.Pod, _ *v1.Container, kind, reason, message string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.told = append(w.told, kind+" "+reason+" "+message)
+	w.recorded = append(w.recorded, kind+" "+reason+" "+message)
 }
 
 func (w *world) events() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return strings.Join(w.told, "\n")
+	return strings.Join(w.recorded, "\n")
 }
 
 // done reports whether the pod's object was given up.
@@ -743,8 +766,7 @@ func TestRestartOfTheKubeletTouchesNothing(t *testing.T) {
 		pod.Status = before
 		orphan := appPod(v1.RestartPolicyAlways)
 		w.grouped.Store(0)
-		w.start()
-		w.manager.Update(pod)
+		w.start(pod)
 		if after := w.status(pod); after.ContainerStatuses[0].ContainerID != before.ContainerStatuses[0].ContainerID || !isReady(after) {
 			t.Errorf("before: %+v\nafter: %+v", before, after)
 		}
@@ -753,7 +775,8 @@ func TestRestartOfTheKubeletTouchesNothing(t *testing.T) {
 		}
 		// Until the API server has sent the pod, it is an orphan and is ended.
 		w.stop()
-		w.start()
+		w.launch()
+		w.complete()
 		time.Sleep(15 * time.Second)
 		synctest.Wait()
 		if list, _ := w.runtime.ListPodSandboxes(context.Background(), nil); len(list) != 0 {

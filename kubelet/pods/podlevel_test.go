@@ -15,7 +15,7 @@ import (
 
 	"github.com/barque/barque/kubelet/admission"
 	"github.com/barque/barque/kubelet/cri/fake"
-	"github.com/barque/barque/kubelet/pods"
+	"github.com/barque/barque/kubelet/pods/lifecycle"
 )
 
 // whole is a pod with resources as a whole, whose container has none of its own.
@@ -294,8 +294,7 @@ func TestRestartBeforeAResizeIsTold(t *testing.T) {
 		w.status(pod)
 		w.stop()
 		w.steps = nil
-		w.start()
-		w.manager.Update(pod)
+		w.start(pod)
 		s := w.status(pod)
 		c := conditionOf(s, v1.PodResizeInProgress)
 		if c == nil || c.Reason != v1.PodReasonError || !strings.Contains(c.Message, "below current usage") || slices.Contains(w.steps, "group") {
@@ -311,8 +310,7 @@ func TestRestartBeforeAResizeIsTold(t *testing.T) {
 		w.stop()
 		w.usage.Store(-1)
 		w.steps = nil
-		w.start()
-		w.manager.Update(pod)
+		w.start(pod)
 		if s = w.status(pod); conditionOf(s, v1.PodResizeInProgress) != nil || !slices.Contains(w.steps, "group") {
 			t.Errorf("without a group: %+v, steps %q", s.Conditions, w.steps)
 		}
@@ -360,10 +358,10 @@ func TestResizeThatAnEarlierVersionBegan(t *testing.T) {
 	pod := sized("a", "1", "1Gi")
 	has := resources("1", "4Gi")
 	pod.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "main", Resources: &has, AllocatedResources: resources("1", "1Gi").Requests}}
-	c := pods.Container{Name: "main", ID: "c", State: pods.Running, Limits: &pods.Limits{Shares: 1024, Quota: 100000, Memory: 4 << 30}}
-	s := pods.Status(pods.StatusInput{
-		Facts:  pods.Facts{Pod: pod, Observed: pods.Observed{Containers: []pods.Container{c}}},
-		Resize: pods.ResizeState{InProgress: true},
+	c := lifecycle.Container{Name: "main", ID: "c", State: lifecycle.Running, Limits: &lifecycle.Limits{Shares: 1024, Quota: 100000, Memory: 4 << 30}}
+	s := lifecycle.Status(lifecycle.StatusInput{
+		Facts:  lifecycle.Facts{Pod: pod, Observed: lifecycle.Observed{Containers: []lifecycle.Container{c}}},
+		Resize: lifecycle.ResizeState{InProgress: true},
 	})
 	if hasWhole(s) != "1 4Gi of 1 1Gi" || held(pod, s) != "4Gi" {
 		t.Errorf("%s, %s held", hasWhole(s), held(pod, s))

@@ -203,9 +203,8 @@ func TestResizeThatTheRuntimeRefuses(t *testing.T) {
 		// A process that starts meanwhile goes on with it.
 		w.stop()
 		w.runtime.Fail(nil)
-		w.start()
 		pod.Status = s
-		w.manager.Update(pod)
+		w.start(pod)
 		if s = w.status(pod); has(s) != "2 1Gi of 2" || conditionOf(s, v1.PodResizeInProgress) != nil {
 			t.Errorf("after a restart: %s %+v", has(s), s.Conditions)
 		}
@@ -265,10 +264,7 @@ func TestAFirstResizeOutlivesTheProcess(t *testing.T) {
 		}
 		w.stop()
 		w.runtime.Stubborn["main"] = false
-		w.launch()
-		w.manager.Update(pod) // before all are known, as after a real start
-		w.manager.Synced()
-		w.manager.Complete()
+		w.start(pod)
 		if s := w.status(pod); s.ContainerStatuses[0].RestartCount != 1 || w.enforced(s).MemoryLimitInBytes != 1<<30 {
 			t.Errorf("after a restart of the kubelet: %+v, enforced %+v", s.ContainerStatuses[0], w.enforced(s))
 		}

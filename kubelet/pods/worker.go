@@ -16,6 +16,8 @@ import (
 	"github.com/barque/barque/kubelet/cgroups"
 	"github.com/barque/barque/kubelet/cri"
 	"github.com/barque/barque/kubelet/podinfo"
+	"github.com/barque/barque/kubelet/pods/lifecycle"
+	"github.com/barque/barque/kubelet/pods/runtimestate"
 	"github.com/barque/barque/kubelet/probes"
 	"github.com/barque/barque/kubelet/volumes"
 )
@@ -47,6 +49,7 @@ type worker struct {
 	uid      types.UID
 	wake     chan struct{} // of capacity 1: wake-ups merge
 	launched bool          // guarded by the manager's lock
+	state    *runtimestate.Reader
 
 	mu        sync.Mutex
 	pod       *v1.Pod                 // as the API server has it
@@ -64,28 +67,27 @@ type worker struct {
 	failReason   string // why the kubelet itself ends the pod
 	failMessage  string
 	paths        map[string]string // of the pod's volumes
-	volumeImages map[string]string // see StatusInput
+	volumeImages map[string]string // see lifecycle.StatusInput
 	namedImages  map[string]string // the images' IDs, once all of volumeImages are known
 	prepared     bool              // its devices are, or were
 	deviceDelay  time.Duration
 	mountDelay   time.Duration
 	boxDelay     time.Duration
 	unmountDelay time.Duration
-	backoffs     map[string]Backoff
-	troubles     map[string]Trouble
+	backoffs     map[string]lifecycle.Backoff
+	troubles     map[string]lifecycle.Trouble
 	delays       map[string]time.Duration // of troubles, by container name
 	images       map[string]string
 	pulling      map[string]bool
 	hooks        map[string]bool
 	hookFailed   map[string]bool
 	killing      map[string]*killing
-	replacing    map[string]bool   // see Facts
-	specImages   map[string]string // as last seen, by container name
-	stopHookRun  map[string]bool   // preStop hooks that have run
-	updated      map[string]Limits // see Facts
+	replacing    map[string]bool             // see lifecycle.Facts
+	specImages   map[string]string           // as last seen, by container name
+	stopHookRun  map[string]bool             // preStop hooks that have run
+	updated      map[string]lifecycle.Limits // see lifecycle.Facts
 	resizing     resizing
-	messages     map[string]string // last words, by container ID
-	told         map[string]string // back-off events already recorded, by container name
+	recorded     map[string]string // back-off events already recorded, by container name
 	mute         bool              // the status is not to be written any more
 	retryAt      time.Time         // when to look again because something failed
 	syncCtx      context.Context   // ends when the pod is to be ended
@@ -97,11 +99,11 @@ type worker struct {
 
 func newWorker(m *Manager, uid types.UID) *worker {
 	return &worker{
-		m: m, uid: uid, wake: make(chan struct{}, 1),
-		backoffs: map[string]Backoff{}, troubles: map[string]Trouble{}, delays: map[string]time.Duration{},
+		m: m, uid: uid, wake: make(chan struct{}, 1), state: runtimestate.NewReader(m.Runtime, uid, m.HostIPs),
+		backoffs: map[string]lifecycle.Backoff{}, troubles: map[string]lifecycle.Trouble{}, delays: map[string]time.Duration{},
 		images: map[string]string{}, pulling: map[string]bool{}, hooks: map[string]bool{}, hookFailed: map[string]bool{},
 		killing: map[string]*killing{}, replacing: map[string]bool{}, specImages: map[string]string{},
-		stopHookRun: map[string]bool{}, updated: map[string]Limits{}, messages: map[string]string{}, told: map[string]string{},
+		stopHookRun: map[string]bool{}, updated: map[string]lifecycle.Limits{}, recorded: map[string]string{},
 	}
 }
 
@@ -127,8 +129,8 @@ func (w *worker) update(pod *v1.Pod, gone bool) {
 func (w *worker) evict(why Eviction) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.evicted != nil || w.gone || w.pod == nil || w.pod.DeletionTimestamp != nil || finished(w.pod.Status.Phase) ||
-		w.status != nil && finished(w.status.Phase) {
+	if w.evicted != nil || w.gone || w.pod == nil || w.pod.DeletionTimestamp != nil || podinfo.Finished(w.pod.Status.Phase) ||
+		w.status != nil && podinfo.Finished(w.status.Phase) {
 		return false
 	}
 	w.evicted = &why
@@ -164,7 +166,7 @@ func (w *worker) active() *v1.Pod {
 	if ending {
 		return nil
 	}
-	if pod, _ := w.desired(); !finished(pod.Status.Phase) {
+	if pod, _ := w.desired(); !podinfo.Finished(pod.Status.Phase) {
 		return pod
 	}
 	return nil
@@ -196,7 +198,7 @@ func (w *worker) desired() (*v1.Pod, bool) {
 	pod := *w.pod
 	others, phase := pod.Status.Conditions, pod.Status.Phase
 	pod.Status = *w.status.DeepCopy()
-	if finished(phase) {
+	if podinfo.Finished(phase) {
 		pod.Status.Phase = phase // another writer ended it
 	}
 	for _, c := range others {
@@ -216,7 +218,7 @@ func (w *worker) latest() *v1.Pod {
 }
 
 func setForeign(s *v1.PodStatus, c v1.PodCondition) {
-	if have := condition(s, c.Type); have != nil {
+	if have := podinfo.Condition(s, c.Type); have != nil {
 		*have = c
 		return
 	}
@@ -248,7 +250,7 @@ func (w *worker) run(ctx context.Context) bool {
 		w.results, w.retry = nil, false
 		w.mu.Unlock()
 		if retry {
-			maps.DeleteFunc(w.troubles, func(_ string, t Trouble) bool { return t.Reason == reasonConfigError })
+			maps.DeleteFunc(w.troubles, func(_ string, t lifecycle.Trouble) bool { return t.Reason == reasonConfigError })
 		}
 		for _, take := range results {
 			take()
@@ -277,7 +279,7 @@ func (w *worker) run(ctx context.Context) bool {
 // whether the pod is gone for good.
 func (w *worker) step(ctx context.Context) (next time.Time, done bool) {
 	pod, gone := w.desired()
-	observed, err := w.observe(ctx)
+	observed, err := w.state.Read(ctx)
 	if err != nil {
 		if ctx.Err() == nil && !cri.IsUnavailable(err) {
 			w.m.Logger.Warn("cannot look at a pod; trying again", "pod", pod.Namespace+"/"+pod.Name, "error", err)
@@ -294,7 +296,7 @@ func (w *worker) step(ctx context.Context) (next time.Time, done bool) {
 		w.phase = phaseTerminating
 		// No status is written for a pod that was over before this process began, or that the API
 		// server no longer has: clients know more than can be found here.
-		w.mute = len(pod.Spec.Containers) == 0 || (w.status == nil && finished(pod.Status.Phase))
+		w.mute = len(pod.Spec.Containers) == 0 || (w.status == nil && podinfo.Finished(pod.Status.Phase))
 	}
 	if w.phase != phaseSyncing {
 		w.interrupt(errEnding)
@@ -313,9 +315,9 @@ func (w *worker) step(ctx context.Context) (next time.Time, done bool) {
 }
 
 // mustEnd reports whether the pod must be ended now.
-func (w *worker) mustEnd(f Facts, gone bool) bool {
+func (w *worker) mustEnd(f lifecycle.Facts, gone bool) bool {
 	pod := f.Pod
-	if gone || pod.DeletionTimestamp != nil || finished(pod.Status.Phase) || w.failReason != "" {
+	if gone || pod.DeletionTimestamp != nil || podinfo.Finished(pod.Status.Phase) || w.failReason != "" {
 		return true
 	}
 	if e := w.eviction(); e != nil {
@@ -337,11 +339,11 @@ func (w *worker) mustEnd(f Facts, gone bool) bool {
 	return true
 }
 
-func (w *worker) facts(pod *v1.Pod, observed Observed) Facts {
+func (w *worker) facts(pod *v1.Pod, observed lifecycle.Observed) lifecycle.Facts {
 	w.renew(pod)
 	w.probe(pod, &observed)
-	f := Facts{
-		Pod: pod, Observed: observed, Now: w.m.Now(), Health: map[string]Health{}, Hooks: w.hooks,
+	f := lifecycle.Facts{
+		Pod: pod, Observed: observed, Now: w.m.Now(), Health: map[string]lifecycle.Health{}, Hooks: w.hooks,
 		Killing: map[string]bool{}, Replacing: w.replacing, Updated: w.updated, Images: w.images, Pulling: w.pulling, Troubles: w.troubles, Backoffs: w.backoffs,
 	}
 	for id := range w.killing {
@@ -349,7 +351,7 @@ func (w *worker) facts(pod *v1.Pod, observed Observed) Facts {
 	}
 	for i := range observed.Containers {
 		c := &observed.Containers[i]
-		if c.State != Running {
+		if c.State != lifecycle.Running {
 			continue
 		}
 		h, ok := w.m.Probes.Health(c.ID)
@@ -357,16 +359,16 @@ func (w *worker) facts(pod *v1.Pod, observed Observed) Facts {
 			continue
 		}
 		if w.hookFailed[c.ID] {
-			h.Failed = hookPostStart
+			h.Failed = lifecycle.PostStartHook
 		}
-		f.Health[c.ID] = Health{Started: h.Started, Ready: h.Ready, Failed: h.Failed}
+		f.Health[c.ID] = lifecycle.Health{Started: h.Started, Ready: h.Ready, Failed: h.Failed}
 	}
 	return f
 }
 
 // renew forgets the failures and back-offs of containers whose image was changed.
 func (w *worker) renew(pod *v1.Pod) {
-	for _, c := range containerSpecs(pod) {
+	for _, c := range podinfo.Containers(pod) {
 		if old, ok := w.specImages[c.Name]; ok && old != c.Image {
 			delete(w.images, c.Name)
 			delete(w.troubles, c.Name)
@@ -379,15 +381,15 @@ func (w *worker) renew(pod *v1.Pod) {
 
 // probe has exactly the running containers of the pod probed, without those that are being stopped:
 // their failures would mean nothing.
-func (w *worker) probe(pod *v1.Pod, o *Observed) {
+func (w *worker) probe(pod *v1.Pod, o *lifecycle.Observed) {
 	var targets []probes.Target
-	for _, spec := range containerSpecs(pod) {
-		c := o.newest(spec.Name)
-		if c == nil || c.State != Running || (w.phase == phaseSyncing && w.killing[c.ID] != nil) {
+	for _, spec := range podinfo.Containers(pod) {
+		c := o.Newest(spec.Name)
+		if c == nil || c.State != lifecycle.Running || (w.phase == phaseSyncing && w.killing[c.ID] != nil) {
 			continue
 		}
 		t := probes.Target{ID: c.ID, Container: spec, StartedAt: c.StartedAt}
-		if ips := podIPs(&StatusInput{Facts: Facts{Pod: pod, Observed: *o}, HostIPs: w.m.HostIPs}); len(ips) > 0 {
+		if ips := lifecycle.IPs(pod, o, w.m.HostIPs); len(ips) > 0 {
 			t.PodIP = ips[0]
 		}
 		for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
@@ -402,36 +404,25 @@ func (w *worker) probe(pod *v1.Pod, o *Observed) {
 	w.m.Probes.Sync(pod, targets)
 }
 
-func containerSpecs(pod *v1.Pod) []*v1.Container {
-	var list []*v1.Container
-	for i := range pod.Spec.InitContainers {
-		list = append(list, &pod.Spec.InitContainers[i])
-	}
-	for i := range pod.Spec.Containers {
-		list = append(list, &pod.Spec.Containers[i])
-	}
-	return list
-}
-
 // sync brings a living pod nearer to its spec.
-func (w *worker) sync(ctx context.Context, f Facts) time.Time {
-	plan := Decide(f)
+func (w *worker) sync(ctx context.Context, f lifecycle.Facts) time.Time {
+	plan := lifecycle.Decide(f)
 	completed := w.followResize(f, plan)
 	status := w.compute(f, plan, false)
 	if completed {
 		w.m.Allocator.Shrunk(w.uid, status)
 	}
-	if finished(status.Phase) {
+	if podinfo.Finished(status.Phase) {
 		// It ended by itself. The end is reported once the rest of it, such as sidecars,
 		// has ended, too.
 		w.phase = phaseTerminating
 		return f.Now
 	}
-	w.tell(status)
+	w.setStatus(status)
 	if limit := f.Pod.Spec.ActiveDeadlineSeconds; limit != nil && status.StartTime != nil {
-		plan.wakeAt(status.StartTime.Add(time.Duration(*limit) * time.Second))
+		plan.WakeBy(status.StartTime.Add(time.Duration(*limit) * time.Second))
 	}
-	w.tellBackoffs(f.Pod, plan)
+	w.recordBackoffs(f.Pod, plan)
 	if again, ok := w.mount(f, &plan); !ok {
 		return again
 	}
@@ -447,8 +438,8 @@ func (w *worker) sync(ctx context.Context, f Facts) time.Time {
 }
 
 // adoptGroup makes a pod that an earlier process has started count in the weight of its class.
-func (w *worker) adoptGroup(f Facts) {
-	if box := f.Observed.sandbox(); w.grouped != nil || box == nil || !box.Ready {
+func (w *worker) adoptGroup(f lifecycle.Facts) {
+	if box := f.Observed.Sandbox(); w.grouped != nil || box == nil || !box.Ready {
 		return
 	}
 	if w.resizing.active || w.usesMore(f.Pod) {
@@ -477,16 +468,16 @@ func (w *worker) usesMore(pod *v1.Pod) bool {
 }
 
 // compute returns the pod's status for clients.
-func (w *worker) compute(f Facts, plan Plan, ending bool) v1.PodStatus {
-	return Status(StatusInput{
+func (w *worker) compute(f lifecycle.Facts, plan lifecycle.Plan, ending bool) v1.PodStatus {
+	return lifecycle.Status(lifecycle.StatusInput{
 		Facts: f, Plan: plan, Ending: ending, Reason: w.failReason, Message: w.failMessage, Refused: w.refused,
 		HostIPs: w.m.HostIPs, Runtime: w.m.RuntimeName, Resize: w.resizing.state(),
 		Disrupted: w.eviction() != nil, VolumeImages: w.volumeImages,
 	})
 }
 
-// tell passes the pod's status on.
-func (w *worker) tell(status v1.PodStatus) {
+// setStatus passes the pod's status on.
+func (w *worker) setStatus(status v1.PodStatus) {
 	w.mu.Lock()
 	w.status = &status
 	pod := w.pod
@@ -494,27 +485,27 @@ func (w *worker) tell(status v1.PodStatus) {
 	w.m.Status.Set(pod, status)
 }
 
-// tellBackoffs records one event for each time a container is held back.
-func (w *worker) tellBackoffs(pod *v1.Pod, plan Plan) {
-	for _, c := range containerSpecs(pod) {
+// recordBackoffs records one event for each time a container is held back.
+func (w *worker) recordBackoffs(pod *v1.Pod, plan lifecycle.Plan) {
+	for _, c := range podinfo.Containers(pod) {
 		waiting, ok := plan.Waiting[c.Name]
 		message := plan.RestartingMessage[c.Name]
-		if ok && waiting.Reason == reasonImagePullBackOff {
+		if ok && waiting.Reason == lifecycle.ReasonImagePullBackOff {
 			message = fmt.Sprintf("Back-off pulling image %q", c.Image)
 		}
 		if message == "" {
-			delete(w.told, c.Name)
+			delete(w.recorded, c.Name)
 			continue
 		}
-		if key := message + waiting.Message; w.told[c.Name] != key {
-			w.told[c.Name] = key
+		if key := message + waiting.Message; w.recorded[c.Name] != key {
+			w.recorded[c.Name] = key
 			kind := v1.EventTypeWarning
-			if waiting.Reason == reasonImagePullBackOff {
+			if waiting.Reason == lifecycle.ReasonImagePullBackOff {
 				kind = v1.EventTypeNormal
 			}
 			w.m.Events.Event(pod, c, kind, "BackOff", message)
-			if waiting.Reason == reasonImagePullBackOff {
-				w.m.Events.Event(pod, c, v1.EventTypeWarning, "Failed", "Error: "+reasonImagePullBackOff)
+			if waiting.Reason == lifecycle.ReasonImagePullBackOff {
+				w.m.Events.Event(pod, c, v1.EventTypeWarning, "Failed", "Error: "+lifecycle.ReasonImagePullBackOff)
 			}
 		}
 	}
@@ -530,14 +521,14 @@ const (
 
 // mount provides the pod's volumes and keeps them up to date. After a failure it returns when to
 // try again; a change of a missing object wakes the pod sooner.
-func (w *worker) mount(f Facts, plan *Plan) (retry time.Time, ok bool) {
+func (w *worker) mount(f lifecycle.Facts, plan *lifecycle.Plan) (retry time.Time, ok bool) {
 	pod := f.Pod
 	paths, next, err := w.m.Volumes.Mount(w.syncCtx, pod)
 	if err == nil {
 		w.paths, w.mountDelay = paths, 0
 		w.nameImages(pod)
 		if !next.IsZero() {
-			plan.wakeAt(next)
+			plan.WakeBy(next)
 		}
 		return time.Time{}, true
 	}
@@ -551,7 +542,7 @@ func (w *worker) mount(f Facts, plan *Plan) (retry time.Time, ok bool) {
 	w.mountDelay = longer(w.mountDelay, firstMountRetry, longestMountRetry, err)
 	w.m.Events.Event(pod, nil, v1.EventTypeWarning, "FailedMount", err.Error())
 	if w.paths != nil {
-		plan.wakeAt(w.m.Now().Add(w.mountDelay))
+		plan.WakeBy(w.m.Now().Add(w.mountDelay))
 		return time.Time{}, true // it runs on its present volumes; only an update failed
 	}
 	return w.m.Now().Add(w.mountDelay), false
@@ -578,6 +569,21 @@ func (w *worker) nameImages(pod *v1.Pod) {
 	w.namedImages = ids
 }
 
+// imagesOf returns the IDs of the images of a pod's volumes: the path of such a volume is the
+// image's ID.
+func imagesOf(pod *v1.Pod, paths map[string]string) map[string]string {
+	var images map[string]string
+	for i := range pod.Spec.Volumes {
+		if v := &pod.Spec.Volumes[i]; v.Image != nil && paths[v.Name] != "" {
+			if images == nil {
+				images = map[string]string{}
+			}
+			images[v.Name] = paths[v.Name]
+		}
+	}
+	return images
+}
+
 // longer returns the next, longer pause. Drivers get longer ones.
 func longer(last, first, longest time.Duration, err error) time.Duration {
 	if driver := (*volumes.DriverError)(nil); errors.As(err, &driver) {
@@ -588,7 +594,7 @@ func longer(last, first, longest time.Duration, err error) time.Duration {
 
 // prepareDevices has the pod's devices prepared, before any step that may use them. After a failure
 // it returns when to try again.
-func (w *worker) prepareDevices(pod *v1.Pod, plan *Plan) (retry time.Time, ok bool) {
+func (w *worker) prepareDevices(pod *v1.Pod, plan *lifecycle.Plan) (retry time.Time, ok bool) {
 	if w.m.Devices == nil || (len(pod.Spec.ResourceClaims) == 0 && pod.Status.ExtendedResourceClaimStatus == nil) {
 		return time.Time{}, true
 	}
@@ -603,7 +609,7 @@ func (w *worker) prepareDevices(pod *v1.Pod, plan *Plan) (retry time.Time, ok bo
 	w.deviceDelay = min(max(2*w.deviceDelay, firstMountRetry), longestMountRetry)
 	w.m.Events.Event(pod, nil, v1.EventTypeWarning, "FailedPrepareDynamicResources", "Failed to prepare dynamic resources: "+err.Error())
 	if w.prepared {
-		plan.wakeAt(w.m.Now().Add(w.deviceDelay))
+		plan.WakeBy(w.m.Now().Add(w.deviceDelay))
 		return time.Time{}, true // it runs on its present devices
 	}
 	return w.m.Now().Add(w.deviceDelay), false
@@ -617,9 +623,9 @@ func (w *worker) unprepare(ctx context.Context) error {
 }
 
 // terminate ends the living parts of the pod, in order.
-func (w *worker) terminate(ctx context.Context, f Facts) time.Time {
+func (w *worker) terminate(ctx context.Context, f lifecycle.Facts) time.Time {
 	w.hurry(f.Pod)
-	plan := DecideEnd(f)
+	plan := lifecycle.DecideEnd(f)
 	if plan.Ended {
 		// Before the end is reported: from then on another pod may get the devices.
 		if err := w.unprepare(ctx); err != nil {
@@ -629,7 +635,7 @@ func (w *worker) terminate(ctx context.Context, f Facts) time.Time {
 		w.m.Allocator.Release(w.uid)
 	}
 	if !w.mute {
-		w.tell(w.compute(f, plan, true))
+		w.setStatus(w.compute(f, plan, true))
 	}
 	if plan.Ended {
 		w.phase = phaseTerminated
@@ -650,13 +656,13 @@ const retryCleanUp = 2 * time.Second
 
 // cleanUp removes the remains of an ended pod. Its containers stay, for their logs, until the API
 // server deletes the pod; then they go too, and once nothing is left the pod's object may go.
-func (w *worker) cleanUp(ctx context.Context, f Facts, gone bool) (next time.Time, done bool) {
+func (w *worker) cleanUp(ctx context.Context, f lifecycle.Facts, gone bool) (next time.Time, done bool) {
 	pod := f.Pod
 	fail := func(err error) (time.Time, bool) {
 		w.m.Logger.Warn("cannot clean up after a pod; trying again", "pod", pod.Namespace+"/"+pod.Name, "error", err)
 		return w.m.Now().Add(retryCleanUp), false
 	}
-	if plan := DecideEnd(f); !plan.Ended {
+	if plan := lifecycle.DecideEnd(f); !plan.Ended {
 		w.act(ctx, f, plan) // something came to life late
 		return w.m.Now().Add(retryCleanUp), false
 	}
@@ -686,7 +692,7 @@ func (w *worker) cleanUp(ctx context.Context, f Facts, gone bool) (next time.Tim
 		if err := w.m.Cgroups.Remove(w.uid); err != nil {
 			return fail(err)
 		}
-		if err := removeLogDir(w.m.Kit.PodLogDir(pod)); err != nil {
+		if err := w.m.Logs.Remove(pod); err != nil {
 			return fail(err)
 		}
 		w.removed = true

@@ -8,6 +8,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/barque/barque/kubelet/volumes/atomicdir"
+	"github.com/barque/barque/kubelet/volumes/diskusage"
+	"github.com/barque/barque/kubelet/volumes/fsgroup"
+	"github.com/barque/barque/kubelet/volumes/hostmount"
 	"github.com/barque/barque/kubelet/volumes/nested"
 )
 
@@ -31,11 +35,11 @@ func (m apiData) setUp(ctx context.Context, pod *v1.Pod, v *Volume, secret bool)
 		return "", time.Time{}, err
 	}
 	if secret {
-		if err := m.mounts.Tmpfs(v.Dir, 0, Root{Mode: 0o755}); err != nil {
+		if err := m.mounts.Tmpfs(v.Dir, 0, hostmount.Root{Mode: 0o755}); err != nil {
 			return "", time.Time{}, err
 		}
 	}
-	if err := replace(v.Dir, payload, fsGroup(pod)); err != nil {
+	if err := atomicdir.Replace(v.Dir, payload, fsgroup.Of(pod)); err != nil {
 		return "", time.Time{}, err
 	}
 	return v.Dir, next, makeMountpoints(v.Dir, nested.Mountpoints(pod, v.Name))
@@ -66,8 +70,8 @@ func makeMountpoints(dir string, paths []string) error {
 func (m apiData) TearDown(v *Volume) error { return m.mounts.Unmount(v.Dir) }
 
 // Usage implements Plugin. The files are part of the node's own file system, or of its memory.
-func (apiData) Usage(ctx context.Context, _ *Volume, path string) (*Usage, error) {
-	return walked(ctx, path)
+func (apiData) Usage(ctx context.Context, _ *Volume, path string) (*diskusage.Usage, error) {
+	return diskusage.Walk(ctx, path)
 }
 
 type configMaps struct{ apiData }

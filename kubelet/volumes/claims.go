@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -108,4 +109,8 @@ func uses(pod *v1.Pod, volume string) (asFiles, asDevice bool) {
 		}
 	}
 	return asFiles, asDevice
+}
+
+func mountsVolume(c *v1.Container, volume string) bool {
+	return slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == volume })
 }

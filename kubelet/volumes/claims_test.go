@@ -19,6 +19,8 @@ import (
 
 	"github.com/barque/barque/internal/localpv"
 	"github.com/barque/barque/internal/needs"
+	"github.com/barque/barque/kubelet/volumes/hostmount"
+	"github.com/barque/barque/kubelet/volumes/localdirs"
 )
 
 // claimsOf serves fixed claims and volumes.
@@ -68,7 +70,7 @@ func localPV(name, path string) *v1.PersistentVolume {
 }
 
 // ownPV is a volume of the cluster's provisioner.
-func ownPV(name string, local *Local) *v1.PersistentVolume {
+func ownPV(name string, local *localdirs.Dirs) *v1.PersistentVolume {
 	pv := localPV(name, localpv.Path(local.Root(), name))
 	pv.Annotations = map[string]string{localpv.ProvisionedBy: localpv.Provisioner}
 	return pv
@@ -127,7 +129,7 @@ func TestEphemeralClaim(t *testing.T) {
 	}
 }
 
-func newManager(t *testing.T, root string, claims Claims, local *Local) *Manager {
+func newManager(t *testing.T, root string, claims Claims, local *localdirs.Dirs) *Manager {
 	t.Helper()
 	return New(Config{RootDir: root, Claims: claims, Local: local, Objects: objectsOf{}, Tokens: oneToken{}, Bundles: noTrust{}, Certificates: noTrust{},
 		Node: func() *v1.Node {
@@ -141,13 +143,13 @@ func newManager(t *testing.T, root string, claims Claims, local *Local) *Manager
 func TestLocalVolume(t *testing.T) {
 	needs.Root(t, "mounts of persistent volumes")
 	root := t.TempDir()
-	local, err := NewLocal(filepath.Join(root, "volumes"), remembered{})
+	local, err := localdirs.New(filepath.Join(root, "volumes"), remembered{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	claims := boundTo(ownPV("pv", local))
 	t.Cleanup(func() {
-		if err := (HostMounts{}).Unmount(root); err != nil {
+		if err := (hostmount.Mounter{}).Unmount(root); err != nil {
 			t.Error(err)
 		}
 	})
@@ -219,7 +221,7 @@ func TestLocalVolumeThatIsMissing(t *testing.T) {
 // TestVolumeOfAnotherNode: a directory of the same path is not made on the wrong node.
 func TestVolumeOfAnotherNode(t *testing.T) {
 	root := t.TempDir()
-	local, err := NewLocal(filepath.Join(root, "volumes"), remembered{})
+	local, err := localdirs.New(filepath.Join(root, "volumes"), remembered{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +257,7 @@ func TestStagedDevice(t *testing.T) {
 	}
 	device := strings.TrimSpace(string(out))
 	t.Cleanup(func() {
-		if err := (HostMounts{}).Unmount(root); err != nil {
+		if err := (hostmount.Mounter{}).Unmount(root); err != nil {
 			t.Error(err)
 		}
 		if out, err := exec.Command("losetup", "--detach", device).CombinedOutput(); err != nil {
@@ -289,115 +291,9 @@ func TestStagedDevice(t *testing.T) {
 		if err := third.Unmount(uid); err != nil {
 			t.Fatal(err)
 		}
-		if mounted, err := (HostMounts{}).Mounted(staged); err != nil || mounted != (i == 0) {
+		if mounted, err := (hostmount.Mounter{}).Mounted(staged); err != nil || mounted != (i == 0) {
 			t.Errorf("after pod %s it is staged: %t %v", uid, mounted, err)
 		}
-	}
-}
-
-func TestGiveTo(t *testing.T) {
-	needs.Root(t, "ownership of volumes")
-	dir := t.TempDir()
-	outside := filepath.Join(t.TempDir(), "outside")
-	for path, mode := range map[string]os.FileMode{outside: 0o600, filepath.Join(dir, "f"): 0o600} {
-		if err := os.WriteFile(path, nil, mode); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Mkdir(filepath.Join(dir, "d"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(outside, filepath.Join(dir, "d", "link")); err != nil {
-		t.Fatal(err)
-	}
-	pod := &v1.Pod{Spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{FSGroup: new(int64(4711))}}}
-	if err := GiveTo(t.Context(), pod, dir, false); err != nil {
-		t.Fatal(err)
-	}
-	group := func(path string) (uint32, os.FileMode) {
-		info, err := os.Lstat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return info.Sys().(*syscall.Stat_t).Gid, info.Mode()
-	}
-	for path, want := range map[string]os.FileMode{"f": 0o660, "d": os.ModeDir | os.ModeSetgid | 0o770} {
-		if gid, mode := group(filepath.Join(dir, path)); gid != 4711 || mode != want {
-			t.Errorf("%s: %d %v, want %v", path, gid, mode, want)
-		}
-	}
-	if gid, mode := group(outside); gid == 4711 || mode != 0o600 {
-		t.Errorf("a file behind a symbolic link was changed: %d %v", gid, mode)
-	}
-	// The directory is as it should be: under this policy nothing below it is looked at.
-	if err := os.Chown(filepath.Join(dir, "f"), 0, 0); err != nil {
-		t.Fatal(err)
-	}
-	pod.Spec.SecurityContext.FSGroupChangePolicy = new(v1.FSGroupChangeOnRootMismatch)
-	if err := GiveTo(t.Context(), pod, dir, false); err != nil {
-		t.Fatal(err)
-	}
-	if gid, _ := group(filepath.Join(dir, "f")); gid != 0 {
-		t.Errorf("OnRootMismatch has changed a file: %d", gid)
-	}
-	pod.Spec.SecurityContext.FSGroup = new(int64(4712))
-	if err := GiveTo(t.Context(), pod, dir, false); err != nil {
-		t.Fatal(err)
-	}
-	if gid, _ := group(filepath.Join(dir, "f")); gid != 4712 {
-		t.Errorf("another group: %d", gid)
-	}
-}
-
-// TestLocalStaysInItsRoot: whatever a PV says, nothing outside of the root is deleted, and no link
-// is followed.
-func TestLocalStaysInItsRoot(t *testing.T) {
-	dir := t.TempDir()
-	local, err := NewLocal(filepath.Join(dir, "volumes"), remembered{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	precious := filepath.Join(dir, "precious")
-	if err := os.MkdirAll(filepath.Join(precious, "data"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	elsewhere := ownPV("pv", local)
-	elsewhere.Spec.Local.Path = precious
-	upwards := ownPV("..", local)
-	dotted := ownPV("../precious", local)
-	byHand := localPV("pv", localpv.Path(local.Root(), "pv"))
-	for _, pv := range []*v1.PersistentVolume{elsewhere, upwards, dotted, byHand} {
-		if err := local.Delete(pv); err == nil {
-			t.Errorf("%s at %s was deleted", pv.Name, pv.Spec.Local.Path)
-		}
-	}
-	linked := ownPV("linked", local)
-	if err := os.Symlink(precious, filepath.Join(local.Root(), "linked")); err != nil {
-		t.Fatal(err)
-	}
-	if err := local.ensure(t.Context(), linked); err == nil {
-		t.Error("a symbolic link was taken for a volume")
-	}
-	if err := local.Delete(linked); err != nil {
-		t.Error(err)
-	}
-	good := ownPV("good", local)
-	if err := local.ensure(t.Context(), good); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(precious, filepath.Join(local.Root(), "good", "link")); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		if err := local.Delete(good); err != nil {
-			t.Error(err)
-		}
-	}
-	if names, err := local.Names(); err != nil || len(names) != 0 {
-		t.Errorf("left: %v %v", names, err)
-	}
-	if _, err := os.Stat(filepath.Join(precious, "data")); err != nil {
-		t.Errorf("outside of the root: %v", err)
 	}
 }
 
@@ -457,11 +353,9 @@ func TestNFSArguments(t *testing.T) {
 // remembered is the record of made directories, outside of the disk.
 type remembered map[string]bool
 
-var errLost = errors.New("made before, and gone")
-
 func (r remembered) MayMake(_ context.Context, pv *v1.PersistentVolume, _ func() (bool, error)) error {
 	if r[pv.Name] {
-		return errLost
+		return errors.New("made before, and gone")
 	}
 	return nil
 }
@@ -469,42 +363,4 @@ func (r remembered) MayMake(_ context.Context, pv *v1.PersistentVolume, _ func()
 func (r remembered) Made(_ context.Context, pv *v1.PersistentVolume) error {
 	r[pv.Name] = true
 	return nil
-}
-
-// TestALostDirectoryIsNotMadeAgain: an empty directory must not pass for the data.
-func TestALostDirectoryIsNotMadeAgain(t *testing.T) {
-	record := remembered{}
-	on := func(disk string) *Local {
-		local, err := NewLocal(filepath.Join(disk, "volumes"), record)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return local
-	}
-	old := on(t.TempDir())
-	pv := ownPV("pv", old)
-	if err := old.ensure(t.Context(), pv); err != nil {
-		t.Fatal(err)
-	}
-	if !record["pv"] {
-		t.Fatal("a pod gets a directory that is not recorded")
-	}
-	rebuilt := on(t.TempDir())
-	pv = ownPV("pv", rebuilt)
-	if err := rebuilt.ensure(t.Context(), pv); !errors.Is(err, errLost) {
-		t.Errorf("on the rebuilt machine: %v", err)
-	}
-	if has, err := rebuilt.Has(pv); err != nil || has {
-		t.Errorf("a directory was made: %v, %v", has, err)
-	}
-	if err := os.Mkdir(localpv.Path(rebuilt.Root(), "pv"), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if err := rebuilt.ensure(t.Context(), pv); err != nil {
-		t.Errorf("after the data was put back: %v", err)
-	}
-	delete(record, "pv") // as a crash before the record leaves it
-	if err := rebuilt.ensure(t.Context(), pv); err != nil || !record["pv"] {
-		t.Errorf("after a crash: %v, recorded %v", err, record["pv"])
-	}
 }

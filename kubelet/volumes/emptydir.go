@@ -10,6 +10,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/barque/barque/kubelet/volumes/diskusage"
+	"github.com/barque/barque/kubelet/volumes/fsgroup"
+	"github.com/barque/barque/kubelet/volumes/hostmount"
 )
 
 // emptyDirs are directories of the pod's own: on the node's disk, in memory, or of huge pages.
@@ -146,16 +150,16 @@ func pageSize(pod *v1.Pod, medium v1.StorageMedium) (resource.Quantity, error) {
 func (p emptyDirs) TearDown(v *Volume) error { return p.mounts.Unmount(v.Dir) }
 
 // Usage implements Plugin.
-func (emptyDirs) Usage(ctx context.Context, v *Volume, path string) (*Usage, error) {
+func (emptyDirs) Usage(ctx context.Context, v *Volume, path string) (*diskusage.Usage, error) {
 	if v.Source.EmptyDir.Medium != v1.StorageMediumDefault {
-		return fileSystem(path)
+		return diskusage.FileSystem(path)
 	}
-	return walked(ctx, path)
+	return diskusage.Walk(ctx, path)
 }
 
 // rootFor returns a root directory that all processes of the pod may write to.
-func rootFor(pod *v1.Pod) Root {
-	root := Root{Mode: 0o777, Group: fsGroup(pod)}
+func rootFor(pod *v1.Pod) hostmount.Root {
+	root := hostmount.Root{Mode: 0o777, Group: fsgroup.Of(pod)}
 	if root.Group != nil {
 		root.Mode |= fs.ModeSetgid
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/barque/barque/kubelet/volumes/diskusage"
 )
 
 // ensureHostPath checks that a path of the host has the type in the pod's spec, and makes it where
@@ -87,9 +89,9 @@ func (hostPaths) TearDown(*Volume) error { return nil }
 
 // Usage implements Plugin. A path of the host has no size of its own; behind a claim its file
 // system is measured.
-func (hostPaths) Usage(_ context.Context, v *Volume, path string) (*Usage, error) {
+func (hostPaths) Usage(_ context.Context, v *Volume, path string) (*diskusage.Usage, error) {
 	if v.PV == nil {
 		return nil, nil
 	}
-	return fileSystem(path)
+	return diskusage.FileSystem(path)
 }

@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/kubelet/volumes/diskusage"
 )
 
 // Images gets images for volumes.
@@ -53,4 +54,6 @@ func (p imageVolumes) SetUp(ctx context.Context, pod *v1.Pod, v *Volume) (string
 func (imageVolumes) TearDown(*Volume) error { return nil }
 
 // Usage implements Plugin. Images are measured as a whole.
-func (imageVolumes) Usage(context.Context, *Volume, string) (*Usage, error) { return nil, nil }
+func (imageVolumes) Usage(context.Context, *Volume, string) (*diskusage.Usage, error) {
+	return nil, nil
+}

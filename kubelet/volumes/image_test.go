@@ -10,6 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/barque/barque/kubelet/volumes/diskusage"
 )
 
 // registry has one image, and counts pulls.
@@ -68,9 +70,9 @@ type slow struct {
 	release chan struct{}
 }
 
-func (s slow) Usage(context.Context, *Volume, string) (*Usage, error) {
+func (s slow) Usage(context.Context, *Volume, string) (*diskusage.Usage, error) {
 	<-s.release
-	return &Usage{Used: 7}, nil
+	return &diskusage.Usage{Used: 7}, nil
 }
 
 // TestStats: callers do not wait for long for a measurement, and there is one at a

@@ -12,6 +12,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/mount-utils"
 	utilexec "k8s.io/utils/exec"
+
+	"github.com/barque/barque/kubelet/volumes/diskusage"
+	"github.com/barque/barque/kubelet/volumes/fsgroup"
+	"github.com/barque/barque/kubelet/volumes/hostmount"
+	"github.com/barque/barque/kubelet/volumes/localdirs"
 )
 
 // locals are persistent volumes on disks of this node: directories, or block devices, which get a
@@ -19,7 +24,7 @@ import (
 // cluster's own provisioner.
 type locals struct {
 	mounts Mounts
-	own    *Local
+	own    *localdirs.Dirs
 }
 
 // missingPath is returned for a local volume with a missing path. Making it would hide a disk that
@@ -35,7 +40,7 @@ func (locals) Provides(v *Volume) bool { return v.PV != nil && v.PV.Spec.Local !
 // NeedsStaging implements Stager: a device that pods want files on is mounted once, at the node's
 // place for it.
 func (p locals) NeedsStaging(v *Volume) (bool, error) {
-	if v.Block() || p.own.made(v.PV) {
+	if v.Block() || p.own.Owns(v.PV) {
 		return false, nil
 	}
 	return isDevice(v.PV.Spec.Local.Path)
@@ -87,12 +92,12 @@ func (p locals) SetUp(ctx context.Context, pod *v1.Pod, v *Volume) (string, time
 	if mounted, err := p.mounts.Mounted(v.Dir); err != nil || mounted {
 		return v.Dir, time.Time{}, err
 	}
-	how := Bind{ReadOnly: v.ReadOnly}
+	how := hostmount.Bind{ReadOnly: v.ReadOnly}
 	switch {
 	case v.Staged != "":
 		path = v.Staged
-	case p.own.made(v.PV):
-		if err := p.own.ensure(ctx, v.PV); err != nil {
+	case p.own.Owns(v.PV):
+		if err := p.own.Ensure(ctx, v.PV); err != nil {
 			return "", time.Time{}, err
 		}
 		how.NoFollow = true
@@ -107,12 +112,12 @@ func (p locals) SetUp(ctx context.Context, pod *v1.Pod, v *Volume) (string, time
 	if !info.IsDir() {
 		return "", time.Time{}, fmt.Errorf("%s is neither a directory nor a block device", path)
 	}
-	if !v.ReadOnly && fsGroup(pod) != nil {
+	if !v.ReadOnly && fsgroup.Of(pod) != nil {
 		// The first pod decides: files must not change their group while another pod uses them.
 		defer v.Lock()()
 		shared, err := v.Shared()
 		if err == nil && !shared {
-			err = GiveTo(ctx, pod, path, false)
+			err = fsgroup.Apply(ctx, pod, path, false)
 		}
 		if err != nil {
 			return "", time.Time{}, err
@@ -126,14 +131,14 @@ func (p locals) SetUp(ctx context.Context, pod *v1.Pod, v *Volume) (string, time
 func (p locals) TearDown(v *Volume) error { return p.mounts.Release(v.Dir) }
 
 // Usage implements Plugin.
-func (p locals) Usage(ctx context.Context, v *Volume, path string) (*Usage, error) {
+func (p locals) Usage(ctx context.Context, v *Volume, path string) (*diskusage.Usage, error) {
 	switch {
 	case v.Block():
 		return nil, nil
-	case p.own.made(v.PV):
-		return p.own.usage(ctx, v.PV)
+	case p.own.Owns(v.PV):
+		return p.own.Usage(ctx, v.PV)
 	}
-	return fileSystem(path)
+	return diskusage.FileSystem(path)
 }
 
 func isDevice(path string) (bool, error) {

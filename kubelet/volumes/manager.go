@@ -5,10 +5,10 @@
 //
 // It owns <root>/pods/<uid>/volumes, volumeDevices, volume-subpaths and claims, <root>/plugins, and
 // all mounts below. Invariants: Secrets, tokens and keys are on a tmpfs and never on a disk; a
-// volume made of API data changes all its files at once (see replace); nothing of a pod is left
-// after Unmount, which may be called any number of times, also for a pod that this process has
-// never seen; the data of a persistent volume is never removed here (see Local for the exception,
-// which the cluster must ask for).
+// volume made of API data changes all its files at once (see package atomicdir); nothing of a pod
+// is left after Unmount, which may be called any number of times, also for a pod that this process
+// has never seen; the data of a persistent volume is never removed here (see package localdirs for
+// the exception, which the cluster must ask for).
 //
 // It does not decide when pods start or end.
 package volumes
@@ -31,6 +31,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	storagehelpers "k8s.io/component-helpers/storage/volume"
+
+	"github.com/barque/barque/kubelet/volumes/hostmount"
+	"github.com/barque/barque/kubelet/volumes/localdirs"
+	"github.com/barque/barque/kubelet/volumes/selinux"
 )
 
 // Config configures a Manager.
@@ -48,14 +52,14 @@ type Config struct {
 	Bundles      TrustBundles
 	Certificates Certificates
 	// Local has the directories of the volumes that this node makes itself. It may be nil.
-	Local *Local
+	Local *localdirs.Dirs
 	// Drivers provides the volumes of CSI drivers. It may be nil.
 	Drivers Plugin
 	// Changed is called when the record of a volume is written or removed. It may be nil.
 	Changed func(*Volume)
-	Mounts  Mounts // HostMounts unless given
+	Mounts  Mounts // hostmount.Mounter unless given
 	// FileLabel is nil where SELinux is off.
-	FileLabel FileLabel
+	FileLabel selinux.FileLabel
 	// Allocatable returns the node's allocatable resources, for limits that are not set.
 	Allocatable func() v1.ResourceList
 }
@@ -71,7 +75,7 @@ type Manager struct {
 	forget        []func(types.UID)
 	changed       func(*Volume)
 	options       func(path string) (string, error) // see mountOptions
-	fileLabel     FileLabel
+	fileLabel     selinux.FileLabel
 
 	mu       sync.Mutex
 	resolved map[types.UID]map[string]*resolved
@@ -92,7 +96,7 @@ type resolved struct {
 // New returns a manager. It touches nothing.
 func New(config Config) *Manager {
 	if config.Mounts == nil {
-		config.Mounts = HostMounts{}
+		config.Mounts = hostmount.Mounter{}
 	}
 	m := &Manager{
 		root: filepath.Join(config.RootDir, "pods"), plugins: filepath.Join(config.RootDir, "plugins"),
@@ -219,7 +223,7 @@ func (m *Manager) resolve(ctx context.Context, pod *v1.Pod, volume *v1.Volume) (
 	if err != nil {
 		return nil, err
 	}
-	label, labelErr := mountLabel(m.fileLabel, pod, volume.Name)
+	label, labelErr := selinux.MountLabel(m.fileLabel, pod, volume.Name)
 	r.Label = func() (string, error) { return label, labelErr }
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -498,4 +502,12 @@ func (m *Manager) Pods() ([]types.UID, error) {
 		uids = append(uids, types.UID(e.Name()))
 	}
 	return uids, nil
+}
+
+// sooner is the earlier of two times, of which zero is never.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/barque/barque/kubelet/volumes/diskusage"
 )
 
 // nfs are directories of NFS servers. Each pod has a mount of its own, which the kernel shares
@@ -89,4 +91,6 @@ func nfsArguments(v *Volume) []string {
 func (p nfs) TearDown(v *Volume) error { return p.mounts.Unmount(v.Dir) }
 
 // Usage implements Plugin.
-func (nfs) Usage(_ context.Context, _ *Volume, path string) (*Usage, error) { return fileSystem(path) }
+func (nfs) Usage(_ context.Context, _ *Volume, path string) (*diskusage.Usage, error) {
+	return diskusage.FileSystem(path)
+}

@@ -11,14 +11,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/barque/barque/kubelet/podinfo"
+	"github.com/barque/barque/kubelet/volumes/atomicdir"
+	"github.com/barque/barque/kubelet/volumes/fsgroup"
 )
 
 const defaultMode = 0o644
 
 // payload collects the files of a volume that is made of API data. next is when they must be
 // checked again without a change: a token must be renewed.
-func (m apiData) payload(ctx context.Context, pod *v1.Pod, name string, volume *v1.VolumeSource) (p Payload, next time.Time, err error) {
-	p = Payload{}
+func (m apiData) payload(ctx context.Context, pod *v1.Pod, name string, volume *v1.VolumeSource) (p atomicdir.Payload, next time.Time, err error) {
+	p = atomicdir.Payload{}
 	switch {
 	case volume.ConfigMap != nil:
 		s := volume.ConfigMap
@@ -34,8 +36,8 @@ func (m apiData) payload(ctx context.Context, pod *v1.Pod, name string, volume *
 	return p, time.Time{}, err
 }
 
-func (m apiData) projected(ctx context.Context, pod *v1.Pod, volume string, source *v1.ProjectedVolumeSource) (Payload, time.Time, error) {
-	p := Payload{}
+func (m apiData) projected(ctx context.Context, pod *v1.Pod, volume string, source *v1.ProjectedVolumeSource) (atomicdir.Payload, time.Time, error) {
+	p := atomicdir.Payload{}
 	var next time.Time
 	mode := modeOf(source.DefaultMode)
 	for i := range source.Sources {
@@ -67,7 +69,7 @@ func (m apiData) projected(ctx context.Context, pod *v1.Pod, volume string, sour
 	return p, next, nil
 }
 
-func (m apiData) configMap(ctx context.Context, pod *v1.Pod, name string, items []v1.KeyToPath, optional *bool, mode fs.FileMode, into Payload) error {
+func (m apiData) configMap(ctx context.Context, pod *v1.Pod, name string, items []v1.KeyToPath, optional *bool, mode fs.FileMode, into atomicdir.Payload) error {
 	cm, err := m.objects.ConfigMap(ctx, pod, name)
 	if IsNotFound(err) && isTrue(optional) {
 		return nil
@@ -88,7 +90,7 @@ func (m apiData) configMap(ctx context.Context, pod *v1.Pod, name string, items 
 	return nil
 }
 
-func (m apiData) secret(ctx context.Context, pod *v1.Pod, name string, items []v1.KeyToPath, optional *bool, mode fs.FileMode, into Payload) error {
+func (m apiData) secret(ctx context.Context, pod *v1.Pod, name string, items []v1.KeyToPath, optional *bool, mode fs.FileMode, into atomicdir.Payload) error {
 	secret, err := m.objects.Secret(ctx, pod, name)
 	if IsNotFound(err) && isTrue(optional) {
 		return nil
@@ -103,10 +105,10 @@ func (m apiData) secret(ctx context.Context, pod *v1.Pod, name string, items []v
 }
 
 // pick takes all keys, or those of items, with their paths.
-func pick(data map[string][]byte, items []v1.KeyToPath, optional bool, mode fs.FileMode, into Payload) error {
+func pick(data map[string][]byte, items []v1.KeyToPath, optional bool, mode fs.FileMode, into atomicdir.Payload) error {
 	if len(items) == 0 {
 		for key, value := range data {
-			into[key] = File{Data: value, Mode: mode}
+			into[key] = atomicdir.File{Data: value, Mode: mode}
 		}
 		return nil
 	}
@@ -122,12 +124,12 @@ func pick(data map[string][]byte, items []v1.KeyToPath, optional bool, mode fs.F
 		if item.Mode != nil {
 			m = fs.FileMode(*item.Mode)
 		}
-		into[item.Path] = File{Data: value, Mode: m}
+		into[item.Path] = atomicdir.File{Data: value, Mode: m}
 	}
 	return nil
 }
 
-func (m apiData) downward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode fs.FileMode, into Payload) error {
+func (m apiData) downward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode fs.FileMode, into atomicdir.Payload) error {
 	for _, item := range items {
 		var value string
 		var err error
@@ -144,12 +146,12 @@ func (m apiData) downward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode fs
 		if item.Mode != nil {
 			fileMode = fs.FileMode(*item.Mode)
 		}
-		into[item.Path] = File{Data: []byte(value), Mode: fileMode}
+		into[item.Path] = atomicdir.File{Data: []byte(value), Mode: fileMode}
 	}
 	return nil
 }
 
-func (m apiData) token(ctx context.Context, pod *v1.Pod, source *v1.ServiceAccountTokenProjection, mode fs.FileMode, into Payload) (time.Time, error) {
+func (m apiData) token(ctx context.Context, pod *v1.Pod, source *v1.ServiceAccountTokenProjection, mode fs.FileMode, into atomicdir.Payload) (time.Time, error) {
 	seconds := int64(3600)
 	if source.ExpirationSeconds != nil {
 		seconds = *source.ExpirationSeconds
@@ -164,9 +166,9 @@ func (m apiData) token(ctx context.Context, pod *v1.Pod, source *v1.ServiceAccou
 
 // forPod is a file that only the pod's processes may read: its only user where all containers share
 // one, and its group where it has one. Without either it has the given mode.
-func forPod(pod *v1.Pod, data []byte, mode fs.FileMode) File {
-	file := File{Data: data, Mode: mode, Owner: onlyUser(pod)}
-	if file.Owner != nil || fsGroup(pod) != nil {
+func forPod(pod *v1.Pod, data []byte, mode fs.FileMode) atomicdir.File {
+	file := atomicdir.File{Data: data, Mode: mode, Owner: onlyUser(pod)}
+	if file.Owner != nil || fsgroup.Of(pod) != nil {
 		file.Mode = 0o600
 	}
 	return file
@@ -174,7 +176,7 @@ func forPod(pod *v1.Pod, data []byte, mode fs.FileMode) File {
 
 // trustBundle takes the trust anchors of a bundle, or of the selected ones. A missing optional
 // bundle gives an empty file.
-func (m apiData) trustBundle(ctx context.Context, pod *v1.Pod, source *v1.ClusterTrustBundleProjection, mode fs.FileMode, into Payload) error {
+func (m apiData) trustBundle(ctx context.Context, pod *v1.Pod, source *v1.ClusterTrustBundleProjection, mode fs.FileMode, into atomicdir.Payload) error {
 	var anchors []byte
 	var err error
 	switch {
@@ -199,7 +201,7 @@ func (m apiData) trustBundle(ctx context.Context, pod *v1.Pod, source *v1.Cluste
 
 // certificate takes a certificate and its key, in one file or in two.
 func (m apiData) certificate(
-	ctx context.Context, pod *v1.Pod, volume string, index int, source *v1.PodCertificateProjection, mode fs.FileMode, into Payload,
+	ctx context.Context, pod *v1.Pod, volume string, index int, source *v1.PodCertificateProjection, mode fs.FileMode, into atomicdir.Payload,
 ) (again time.Time, err error) {
 	key, chain, again, err := m.certificates.Get(ctx, pod, volume, index, source)
 	if err != nil {

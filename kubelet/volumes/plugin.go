@@ -9,6 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/barque/barque/kubelet/volumes/diskusage"
 )
 
 // Volume is one volume of a pod.
@@ -32,7 +34,7 @@ type Volume struct {
 	Lock   func() (unlock func())
 	Shared func() (bool, error)
 	// Label returns the SELinux label with which the volume may be mounted for its pod: see
-	// mountLabel. It is nil for a volume that the disk remembers.
+	// selinux.MountLabel. It is nil for a volume that the disk remembers.
 	Label func() (string, error)
 	// Staged is where a Stager has made the volume ready for the whole node.
 	Staged string
@@ -58,7 +60,7 @@ type Plugin interface {
 	// no pod, and no API server. Plain files below v.Dir are removed by the manager.
 	TearDown(v *Volume) error
 	// Usage measures a volume that is set up. It is nil where the volume has no size of its own.
-	Usage(ctx context.Context, v *Volume, path string) (*Usage, error)
+	Usage(ctx context.Context, v *Volume, path string) (*diskusage.Usage, error)
 }
 
 // Stager is a Plugin of volumes that the node makes ready once for all of its pods. Records on disk

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/barque/barque/kubelet/volumes/hostmount"
 )
 
 // stubborn shows a file where something is bound, and does not always let go of it.
@@ -15,7 +17,7 @@ type stubborn struct {
 	busy, lies bool
 }
 
-func (*stubborn) Bind(_, target string, _ Bind) error {
+func (*stubborn) Bind(_, target string, _ hostmount.Bind) error {
 	if err := os.MkdirAll(target, 0o755); err != nil {
 		return err
 	}
@@ -103,7 +105,7 @@ type binding struct {
 
 func (b *binding) Mounted(dir string) (bool, error) { return b.bound[dir], nil }
 
-func (b *binding) Bind(_, target string, _ Bind) error {
+func (b *binding) Bind(_, target string, _ hostmount.Bind) error {
 	if b.err == nil {
 		b.bound[target] = true
 	}

@@ -9,6 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/barque/barque/kubelet/volumes/diskusage"
 )
 
 // VolumeUsage is the measured usage of one volume of a pod.
@@ -16,7 +18,7 @@ type VolumeUsage struct {
 	Name  string // in the pod
 	Claim string // "" for a volume that the pod describes itself
 	At    time.Time
-	Usage
+	diskusage.Usage
 }
 
 const (

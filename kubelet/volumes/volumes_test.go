@@ -5,25 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/barque/barque/internal/needs"
+	"github.com/barque/barque/kubelet/volumes/hostmount"
 )
 
 func read(t *testing.T, dir string) map[string]string {
@@ -63,102 +60,6 @@ func walk(t *testing.T, path, name string, into map[string]string) {
 	for _, e := range entries {
 		walk(t, filepath.Join(path, e.Name()), name+"/"+e.Name(), into)
 	}
-}
-
-// TestReplaceShowsExactlyThePayload replaces random payloads by random ones: the newest can be
-// read, whatever was there, and one version is kept.
-func TestReplaceShowsExactlyThePayload(t *testing.T) {
-	rng := rand.New(rand.NewPCG(7, 7))
-	dir := t.TempDir()
-	for range 100 {
-		payload, want := Payload{}, map[string]string{}
-		for _, name := range []string{"a", "b", "deep/c", "deep/er/d", "e"} {
-			if rng.IntN(2) == 0 {
-				want[name] = fmt.Sprint(rng.IntN(3))
-				payload[name] = File{Data: []byte(want[name]), Mode: 0o640}
-			}
-		}
-		if err := replace(dir, payload, nil); err != nil {
-			t.Fatal(err)
-		}
-		if got := read(t, dir); fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Fatalf("shows %v, want %v", got, want)
-		}
-		if versions, _ := filepath.Glob(filepath.Join(dir, dirName+"*")); len(versions) != 1 {
-			t.Fatalf("versions: %v", versions)
-		}
-	}
-}
-
-func TestReplaceTouchesNothingThatIsTheSame(t *testing.T) {
-	dir := t.TempDir()
-	payload := Payload{"k": {Data: []byte("v"), Mode: 0o644}}
-	if err := replace(dir, payload, nil); err != nil {
-		t.Fatal(err)
-	}
-	before, _ := os.Readlink(filepath.Join(dir, dataLink))
-	if err := replace(dir, payload, nil); err != nil {
-		t.Fatal(err)
-	}
-	if after, _ := os.Readlink(filepath.Join(dir, dataLink)); after != before {
-		t.Error("a new version was written")
-	}
-	payload["k"] = File{Data: []byte("v"), Mode: 0o600}
-	if err := replace(dir, payload, nil); err != nil {
-		t.Fatal(err)
-	}
-	if info, err := os.Stat(filepath.Join(dir, "k")); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v %v", info.Mode(), err)
-	}
-}
-
-func TestReplaceRefusesToLeaveTheVolume(t *testing.T) {
-	for _, path := range []string{"../x", "/etc/x", "a/../../x", "..data"} {
-		if err := replace(t.TempDir(), Payload{path: {}}, nil); err == nil {
-			t.Errorf("%q was written", path)
-		}
-	}
-}
-
-// A reader that keeps looking sees both files of one version, never of two.
-func TestReplaceIsAtomic(t *testing.T) {
-	dir := t.TempDir()
-	write := func(n int) {
-		text := []byte(fmt.Sprint(n))
-		if err := replace(dir, Payload{"a": {Data: text, Mode: 0o644}, "b": {Data: text, Mode: 0o644}}, nil); err != nil {
-			t.Error(err)
-		}
-	}
-	write(0)
-	var writer sync.WaitGroup
-	done := make(chan struct{})
-	writer.Go(func() {
-		defer close(done)
-		for n := range 200 {
-			write(n)
-		}
-	})
-	for running := true; running; {
-		select {
-		case <-done:
-			running = false
-		default:
-		}
-		data, err := os.OpenRoot(filepath.Join(dir, dataLink))
-		if errors.Is(err, os.ErrNotExist) {
-			continue // it was replaced between the link and the directory
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		a, errA := data.ReadFile("a")
-		b, errB := data.ReadFile("b")
-		data.Close()
-		if errA == nil && errB == nil && string(a) != string(b) {
-			t.Fatalf("a is of version %s, b of %s", a, b)
-		}
-	}
-	writer.Wait()
 }
 
 // objectsOf serves fixed objects.
@@ -201,16 +102,16 @@ func (noTrust) Forget(types.UID) {}
 // noMounts records mounts and makes none.
 type noMounts struct{ tmpfs []string }
 
-func (m *noMounts) Tmpfs(dir string, _ int64, _ Root) error {
+func (m *noMounts) Tmpfs(dir string, _ int64, _ hostmount.Root) error {
 	m.tmpfs = append(m.tmpfs, filepath.Base(dir))
 	return nil
 }
-func (*noMounts) HugePages(string, int64, Root) error    { return nil }
-func (*noMounts) Bind(string, string, Bind) error        { return nil }
-func (*noMounts) BindBelow(string, string, string) error { return nil }
-func (*noMounts) Mounted(string) (bool, error)           { return false, nil }
-func (*noMounts) Unmount(string) error                   { return nil }
-func (*noMounts) Release(string) error                   { return nil }
+func (*noMounts) HugePages(string, int64, hostmount.Root) error { return nil }
+func (*noMounts) Bind(string, string, hostmount.Bind) error     { return nil }
+func (*noMounts) BindBelow(string, string, string) error        { return nil }
+func (*noMounts) Mounted(string) (bool, error)                  { return false, nil }
+func (*noMounts) Unmount(string) error                          { return nil }
+func (*noMounts) Release(string) error                          { return nil }
 
 func TestMountKinds(t *testing.T) {
 	optional, mode := true, int32(0o400)
@@ -313,123 +214,6 @@ func TestHostPathTypes(t *testing.T) {
 	}
 }
 
-// TestWatchedObjects: an object is watched while a pod refers to it, and changes wake its pods.
-func TestWatchedObjects(t *testing.T) {
-	client := fake.NewClientset()
-	changed := make(chan types.UID, 16)
-	o := NewObjects(client, func(uid types.UID) { changed <- uid })
-	defer o.Close()
-	ctx := context.Background()
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}}
-	if _, err := o.Secret(ctx, pod, "s"); !IsNotFound(err) {
-		t.Fatalf("a missing secret: %v", err)
-	}
-	secret := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}, Data: map[string][]byte{"k": []byte("1")}}
-	if _, err := client.CoreV1().Secrets("ns").Create(ctx, secret, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if uid := <-changed; uid != "u" {
-		t.Errorf("told %s", uid)
-	}
-	if got, err := o.Secret(ctx, pod, "s"); err != nil || string(got.Data["k"]) != "1" {
-		t.Errorf("%v %v", got, err)
-	}
-	o.Forget("u")
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if len(o.live) != 0 {
-		t.Errorf("still watched: %v", o.live)
-	}
-}
-
-func TestHostMounts(t *testing.T) {
-	needs.Root(t, "mounts of pods on the host")
-	dir := t.TempDir()
-	at, volume := filepath.Join(dir, "pod", "tmp"), filepath.Join(dir, "volume")
-	for _, d := range []string{at, volume} {
-		if err := os.MkdirAll(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	m := HostMounts{}
-	t.Cleanup(func() {
-		if err := m.Unmount(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	for range 2 { // the second does nothing
-		if err := m.Tmpfs(at, 1<<20, Root{Mode: 0o755}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if points, err := mountpointsBelow(dir); err != nil || len(points) != 1 {
-		t.Errorf("mounted: %v %v", points, err)
-	}
-	// A kernel that can keep the files off the swap must do so.
-	probe := filepath.Join(dir, "probe")
-	if err := os.Mkdir(probe, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("tmpfs", probe, "tmpfs", 0, "noswap"); err == nil {
-		raw, err := os.ReadFile("/proc/self/mountinfo")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(string(raw)) {
-			if strings.Contains(line, " "+at+" ") && !strings.Contains(line, "noswap") {
-				t.Errorf("its files may reach the swap: %s", line)
-			}
-		}
-		if err := m.Unmount(probe); err != nil {
-			t.Fatal(err)
-		}
-	} else {
-		t.Logf("this kernel's tmpfs has no option noswap: %v", err)
-	}
-	// A symlink in the volume does not lead out of it.
-	if err := os.Symlink("/etc", filepath.Join(volume, "out")); err != nil {
-		t.Fatal(err)
-	}
-	target := filepath.Join(dir, "pod", "sub", "0")
-	if err := m.BindBelow(volume, "out/passwd", target); err == nil {
-		t.Error("a subPath led out of its volume")
-	}
-	// What a user has made in the volume keeps its mode and owner when a directory is made below
-	// it.
-	private := filepath.Join(volume, "private")
-	if err := errors.Join(os.Mkdir(private, 0o700), os.Chown(private, 1000, 1000)); err != nil {
-		t.Fatal(err)
-	}
-	other := filepath.Join(dir, "pod", "sub", "1")
-	if err := m.BindBelow(volume, "private/new", other); err != nil {
-		t.Fatal(err)
-	}
-	info, err := os.Stat(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if stat := info.Sys().(*syscall.Stat_t); info.Mode().Perm() != 0o700 || stat.Uid != 1000 || stat.Gid != 1000 {
-		t.Errorf("the directory of a user has become %v, %d, %d", info.Mode(), stat.Uid, stat.Gid)
-	}
-	if err := m.BindBelow(volume, "new/dir", target); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(target, "f"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(filepath.Join(volume, "new", "dir", "f")); err != nil {
-		t.Error(err)
-	}
-	for range 2 {
-		if err := m.Unmount(filepath.Join(dir, "pod")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if points, err := mountpointsBelow(dir); err != nil || len(points) != 0 {
-		t.Errorf("still mounted: %v %v", points, err)
-	}
-}
-
 // TestEmptyDirInMemory: the pod's group has it at first, and the pod's own changes of
 // its mode stay.
 func TestEmptyDirInMemory(t *testing.T) {
@@ -438,7 +222,7 @@ func TestEmptyDirInMemory(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{FSGroup: &group}}}
 	volume := &Volume{Name: "keys", Dir: filepath.Join(t.TempDir(), "keys"),
 		Source: &v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}}
-	p := emptyDirs{HostMounts{}, func() v1.ResourceList { return nil }}
+	p := emptyDirs{hostmount.Mounter{}, func() v1.ResourceList { return nil }}
 	t.Cleanup(func() {
 		if err := p.TearDown(volume); err != nil {
 			t.Error(err)
@@ -458,52 +242,6 @@ func TestEmptyDirInMemory(t *testing.T) {
 		if err := os.Chmod(volume.Dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-// TestMountsBelowAVolume: a mount below a volume, before or after it is bound, neither keeps it
-// from being removed nor goes with it.
-func TestMountsBelowAVolume(t *testing.T) {
-	needs.Root(t, "mounts below the volumes of pods")
-	m := HostMounts{}
-	for name, release := range map[string]func(string) error{"Release": m.Release, "Unmount": m.Unmount} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			disk, place := filepath.Join(dir, "disk"), filepath.Join(dir, "pod", "v")
-			t.Cleanup(func() {
-				if err := m.Unmount(dir); err != nil {
-					t.Error(err)
-				}
-			})
-			mounted := func(at string) {
-				t.Helper()
-				if err := os.MkdirAll(at, 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := m.Tmpfs(at, 1<<20, Root{Mode: 0o755}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			mounted(disk)
-			if err := unix.Mount("", disk, "", unix.MS_SHARED, ""); err != nil { // as systemd has all
-				t.Fatal(err)
-			}
-			mounted(filepath.Join(disk, "before"))
-			if err := m.Bind(disk, place, Bind{}); err != nil {
-				t.Fatal(err)
-			}
-			mounted(filepath.Join(disk, "after"))
-			if points, err := mountpointsBelow(place); err != nil || len(points) != 3 {
-				t.Fatalf("the pod has %v %v, want all three", points, err)
-			}
-			if err := release(place); err != nil {
-				t.Fatal(err)
-			}
-			points, err := mountpointsBelow(dir)
-			if want := []string{disk, filepath.Join(disk, "before"), filepath.Join(disk, "after")}; err != nil || !slices.Equal(points, want) {
-				t.Errorf("left: %v %v, want %v", points, err, want)
-			}
-		})
 	}
 }
 

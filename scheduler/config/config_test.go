@@ -14,6 +14,7 @@ import (
 	"github.com/barque/barque/scheduler/config"
 	"github.com/barque/barque/scheduler/framework"
 	"github.com/barque/barque/scheduler/plugins"
+	"github.com/barque/barque/scheduler/plugins/names"
 )
 
 const head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
@@ -93,24 +94,24 @@ profiles:
 	}
 	want := plugins.Default().Plugins
 	want = slices.DeleteFunc(want, func(e framework.Enabled) bool {
-		return e.Name == plugins.ImageLocalityName || e.Name == plugins.VolumeZoneName
+		return e.Name == names.ImageLocality || e.Name == names.VolumeZone
 	})
-	want[slices.IndexFunc(want, func(e framework.Enabled) bool { return e.Name == plugins.NodeAffinityName })].Weight = 9
+	want[slices.IndexFunc(want, func(e framework.Enabled) bool { return e.Name == names.NodeAffinity })].Weight = 9
 	if !slices.Equal(p.Plugins, want) {
 		t.Errorf("plugins are %v, want %v", p.Plugins, want)
 	}
-	if at := p.Points[framework.Score]; !slices.Equal(at.Enabled, []framework.Enabled{{Name: plugins.FitName, Weight: 5}}) || !slices.Equal(at.Disabled, []string{"*"}) {
+	if at := p.Points[framework.Score]; !slices.Equal(at.Enabled, []framework.Enabled{{Name: names.NodeResourcesFit, Weight: 5}}) || !slices.Equal(at.Disabled, []string{"*"}) {
 		t.Errorf("at score: %+v", at)
 	}
-	fit := p.Args[plugins.FitName].(*configv1.NodeResourcesFitArgs).ScoringStrategy
+	fit := p.Args[names.NodeResourcesFit].(*configv1.NodeResourcesFitArgs).ScoringStrategy
 	if fit.Resources[0].Weight != 2 || fit.Resources[1].Weight != 1 || fit.RequestedToCapacityRatio.Shape[1].Score != 10 {
 		t.Errorf("arguments of NodeResourcesFit: %+v", fit)
 	}
-	volumes := p.Args[plugins.VolumeBindingName].(*configv1.VolumeBindingArgs)
+	volumes := p.Args[names.VolumeBinding].(*configv1.VolumeBindingArgs)
 	if *volumes.BindTimeoutSeconds != 60 || len(volumes.Shape) != 2 {
 		t.Errorf("arguments of VolumeBinding: %+v", volumes)
 	}
-	got := p.Args[plugins.DevicesName].(*configv1.DynamicResourcesArgs)
+	got := p.Args[names.DynamicResources].(*configv1.DynamicResourcesArgs)
 	if got.FilterTimeout.Duration != 3*time.Second {
 		t.Errorf("arguments of DynamicResources: %+v", got)
 	}
@@ -138,7 +139,7 @@ profiles:
 	if len(c.Extenders) != 1 || c.Extenders[0].HTTPTimeout.Duration != 2*time.Second {
 		t.Errorf("extenders: %+v", c.Extenders)
 	}
-	got := c.Profiles[0].Args[plugins.FitName].(*configv1.NodeResourcesFitArgs).IgnoredResources
+	got := c.Profiles[0].Args[names.NodeResourcesFit].(*configv1.NodeResourcesFitArgs).IgnoredResources
 	if !slices.Equal(got, []string{"example.com/nic", "example.com/gpu"}) {
 		t.Errorf("ignored resources: %v", got)
 	}

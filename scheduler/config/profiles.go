@@ -14,6 +14,7 @@ import (
 
 	"github.com/barque/barque/scheduler/framework"
 	"github.com/barque/barque/scheduler/plugins"
+	"github.com/barque/barque/scheduler/plugins/names"
 )
 
 // upstreamOnly are plugins of kube-scheduler that files may name and the registry does not have.
@@ -72,7 +73,7 @@ func (b *builder) profile(path *field.Path, p *configv1.KubeSchedulerProfile) fr
 	for point, set := range points(p.Plugins) {
 		b.checkSet(path.Child(string(point)), set)
 		if len(set.Enabled)+len(set.Disabled) > 0 {
-			spec.Points[point] = framework.PointSpec{Enabled: enabled(set.Enabled), Disabled: names(set.Disabled)}
+			spec.Points[point] = framework.PointSpec{Enabled: enabled(set.Enabled), Disabled: namesOf(set.Disabled)}
 		}
 	}
 	for point, set := range unservedPoints(p.Plugins) {
@@ -112,7 +113,7 @@ func unservedPoints(p *configv1.Plugins) map[string]configv1.PluginSet {
 // merge applies a user's set to the default plugins. A plugin that the user configures again keeps
 // its place. Other plugins follow in the user's order.
 func merge(defaults []framework.Enabled, user configv1.PluginSet) []framework.Enabled {
-	disabled := sets.New(names(user.Disabled)...)
+	disabled := sets.New(namesOf(user.Disabled)...)
 	mine := enabled(user.Enabled)
 	replaces := map[string]framework.Enabled{}
 	for _, e := range mine {
@@ -150,7 +151,7 @@ func enabled(list []configv1.Plugin) []framework.Enabled {
 	return out
 }
 
-func names(list []configv1.Plugin) []string {
+func namesOf(list []configv1.Plugin) []string {
 	var out []string
 	for _, p := range list {
 		out = append(out, p.Name)
@@ -224,7 +225,7 @@ func (b *builder) args(path *field.Path, list []configv1.PluginConfig) map[strin
 		}
 	}
 	if len(b.unchecked) > 0 {
-		out[plugins.FitName] = withoutResources(out[plugins.FitName], b.unchecked)
+		out[names.NodeResourcesFit] = withoutResources(out[names.NodeResourcesFit], b.unchecked)
 	}
 	return out
 }
@@ -253,7 +254,7 @@ func validateQueueSort(path *field.Path, profiles []configv1.KubeSchedulerProfil
 	}
 	for i := range profiles {
 		if !equality.Semantic.DeepEqual(sorts(i), sorts(0)) {
-			errs = append(errs, field.Invalid(path.Index(i).Child("plugins", "queueSort"), names(sorts(i).Enabled), "must be the same for all profiles"))
+			errs = append(errs, field.Invalid(path.Index(i).Child("plugins", "queueSort"), namesOf(sorts(i).Enabled), "must be the same for all profiles"))
 		}
 	}
 	return errs

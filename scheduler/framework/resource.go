@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 	fwk "k8s.io/kube-scheduler/framework"
 )
@@ -134,4 +135,9 @@ func PodResource(pod *v1.Pod) fwk.PodResource {
 func IsExtendedResource(name v1.ResourceName) bool {
 	return strings.Contains(string(name), "/") && !strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix) &&
 		!strings.HasPrefix(string(name), v1.DefaultResourceRequestsPrefix)
+}
+
+// IsDeviceResource reports whether a DeviceClass may stand for the resource.
+func IsDeviceResource(name v1.ResourceName) bool {
+	return IsExtendedResource(name) || strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix)
 }

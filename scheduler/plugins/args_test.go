@@ -11,6 +11,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/barque/barque/scheduler/framework"
+	"github.com/barque/barque/scheduler/plugins/names"
+	"github.com/barque/barque/scheduler/plugins/plugintest"
 )
 
 // byCPU are arguments of NodeResourcesFit that score by CPU alone.
@@ -33,23 +35,23 @@ func TestScoringArguments(t *testing.T) {
 		args   runtime.Object
 		a, b   int64
 	}{
-		"least":        {FitName, byCPU(configv1.LeastAllocated), 50, 75},
-		"most":         {FitName, byCPU(configv1.MostAllocated), 50, 25},
-		"weights":      {FitName, weighted, (3*50 + 50) / 4, (3*25 + 25) / 4},
-		"rising ratio": {FitName, byCPU(configv1.RequestedToCapacityRatio, point{}, point{Utilization: 100, Score: 10}), 50, 25},
-		"bent ratio":   {FitName, byCPU(configv1.RequestedToCapacityRatio, point{Utilization: 25, Score: 2}, point{Utilization: 75, Score: 6}), 40, 20},
-		"level ratio":  {FitName, byCPU(configv1.RequestedToCapacityRatio, point{Utilization: 10, Score: 3}), 30, 30},
-		"unused resources do not count": {BalancedName, &configv1.NodeResourcesBalancedAllocationArgs{
+		"least":        {names.NodeResourcesFit, byCPU(configv1.LeastAllocated), 50, 75},
+		"most":         {names.NodeResourcesFit, byCPU(configv1.MostAllocated), 50, 25},
+		"weights":      {names.NodeResourcesFit, weighted, (3*50 + 50) / 4, (3*25 + 25) / 4},
+		"rising ratio": {names.NodeResourcesFit, byCPU(configv1.RequestedToCapacityRatio, point{}, point{Utilization: 100, Score: 10}), 50, 25},
+		"bent ratio":   {names.NodeResourcesFit, byCPU(configv1.RequestedToCapacityRatio, point{Utilization: 25, Score: 2}, point{Utilization: 75, Score: 6}), 40, 20},
+		"level ratio":  {names.NodeResourcesFit, byCPU(configv1.RequestedToCapacityRatio, point{Utilization: 10, Score: 3}), 30, 30},
+		"unused resources do not count": {names.NodeResourcesBalancedAllocation, &configv1.NodeResourcesBalancedAllocationArgs{
 			Resources: []configv1.ResourceSpec{{Name: "cpu", Weight: 1}, {Name: "example.com/gpu", Weight: 1}}}, 100, 100},
-		"three resources": {BalancedName, &configv1.NodeResourcesBalancedAllocationArgs{
+		"three resources": {names.NodeResourcesBalancedAllocation, &configv1.NodeResourcesBalancedAllocationArgs{
 			Resources: []configv1.ResourceSpec{{Name: "cpu", Weight: 1}, {Name: "memory", Weight: 1}, {Name: "ephemeral-storage", Weight: 1}}}, 76, 88},
-		"added preference": {NodeAffinityName, &configv1.NodeAffinityArgs{AddedAffinity: &v1.NodeAffinity{
+		"added preference": {names.NodeAffinity, &configv1.NodeAffinityArgs{AddedAffinity: &v1.NodeAffinity{
 			PreferredDuringSchedulingIgnoredDuringExecution: []v1.PreferredSchedulingTerm{{Weight: 7, Preference: ssd}}}}, 0, 100},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := newWorld(t, []any{
-				aNode("a"), aNode("b", labelled("disk", "ssd")), aPod("x", on("a"), asks("cpu", "1", "memory", "2Gi")), argsFor{c.plugin, c.args},
-			}, c.plugin).score(aPod("p", asks("cpu", "1", "memory", "2Gi")))
+				aNode("a"), aNode("b", labelled("disk", "ssd")), aPod("x", on("a"), asks("cpu", "1", "memory", "2Gi")), argsFor(c.plugin, c.args),
+			}, c.plugin).Score(aPod("p", asks("cpu", "1", "memory", "2Gi")))
 			if got["a"] != c.a || got["b"] != c.b {
 				t.Errorf("scores are %v, want %d for a and %d for b", got, c.a, c.b)
 			}
@@ -66,25 +68,25 @@ func TestFilterArguments(t *testing.T) {
 	service := &v1.Service{Spec: v1.ServiceSpec{Selector: map[string]string{"app": "web"}}}
 	service.Namespace, service.Name = "default", "web"
 	for name, c := range map[string]struct {
-		args argsFor
+		args plugintest.Arguments
 		pod  *v1.Pod
 		a, b string
 	}{
-		"too many devices":        {argsFor{FitName, &configv1.NodeResourcesFitArgs{ScoringStrategy: none}}, aPod("p", asks("example.com/gpu", "9")), "Insufficient example.com/gpu", "Insufficient example.com/gpu"},
-		"device of somebody else": {argsFor{FitName, &configv1.NodeResourcesFitArgs{ScoringStrategy: none, IgnoredResources: []string{"example.com/gpu"}}}, aPod("p", asks("example.com/gpu", "9")), "", ""},
-		"group of somebody else":  {argsFor{FitName, &configv1.NodeResourcesFitArgs{ScoringStrategy: none, IgnoredResourceGroups: []string{"example.com"}}}, aPod("p", asks("example.com/gpu", "9")), "", ""},
-		"CPU is not ignored":      {argsFor{FitName, &configv1.NodeResourcesFitArgs{ScoringStrategy: none, IgnoredResources: []string{"cpu"}}}, aPod("p", asks("cpu", "9")), "Insufficient cpu", "Insufficient cpu"},
-		"added requirement": {argsFor{NodeAffinityName, &configv1.NodeAffinityArgs{AddedAffinity: &v1.NodeAffinity{
-			RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{ssd}}}}},
+		"too many devices":        {argsFor(names.NodeResourcesFit, &configv1.NodeResourcesFitArgs{ScoringStrategy: none}), aPod("p", asks("example.com/gpu", "9")), "Insufficient example.com/gpu", "Insufficient example.com/gpu"},
+		"device of somebody else": {argsFor(names.NodeResourcesFit, &configv1.NodeResourcesFitArgs{ScoringStrategy: none, IgnoredResources: []string{"example.com/gpu"}}), aPod("p", asks("example.com/gpu", "9")), "", ""},
+		"group of somebody else":  {argsFor(names.NodeResourcesFit, &configv1.NodeResourcesFitArgs{ScoringStrategy: none, IgnoredResourceGroups: []string{"example.com"}}), aPod("p", asks("example.com/gpu", "9")), "", ""},
+		"CPU is not ignored":      {argsFor(names.NodeResourcesFit, &configv1.NodeResourcesFitArgs{ScoringStrategy: none, IgnoredResources: []string{"cpu"}}), aPod("p", asks("cpu", "9")), "Insufficient cpu", "Insufficient cpu"},
+		"added requirement": {argsFor(names.NodeAffinity, &configv1.NodeAffinityArgs{AddedAffinity: &v1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{ssd}}}}),
 			aPod("p"), "node(s) didn't match scheduler-enforced node affinity", ""},
-		"listed constraint":                  {argsFor{TopologySpreadName, spread}, aPod("p", app("web")), "node(s) didn't match pod topology spread constraints", ""},
-		"listed constraint, no company":      {argsFor{TopologySpreadName, spread}, aPod("p", app("db")), "", ""},
-		"system constraints are only wishes": {argsFor{TopologySpreadName, &configv1.PodTopologySpreadArgs{DefaultingType: configv1.SystemDefaulting}}, aPod("p", app("web")), "", ""},
+		"listed constraint":                  {argsFor(names.PodTopologySpread, spread), aPod("p", app("web")), "node(s) didn't match pod topology spread constraints", ""},
+		"listed constraint, no company":      {argsFor(names.PodTopologySpread, spread), aPod("p", app("db")), "", ""},
+		"system constraints are only wishes": {argsFor(names.PodTopologySpread, &configv1.PodTopologySpreadArgs{DefaultingType: configv1.SystemDefaulting}), aPod("p", app("web")), "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, _, _ := newWorld(t, []any{
 				aNode("a"), aNode("b", labelled("disk", "ssd")), aPod("x", on("a"), app("web")), service, c.args,
-			}, FitName, NodeAffinityName, TopologySpreadName).filter(c.pod)
+			}, names.NodeResourcesFit, names.NodeAffinity, names.PodTopologySpread).Filter(c.pod)
 			if got["a"] != c.a || got["b"] != c.b {
 				t.Errorf("a: %q, b: %q; want %q, %q", got["a"], got["b"], c.a, c.b)
 			}
@@ -105,8 +107,8 @@ func TestInterPodArguments(t *testing.T) {
 		ignore bool
 		a, b   int64
 	}{{1, false, 0, 100}, {50, false, 100, 0}, {0, false, 0, 100}, {50, true, 0, 0}} {
-		args := argsFor{InterPodAffinityName, &configv1.InterPodAffinityArgs{HardPodAffinityWeight: &c.weight, IgnorePreferredTermsOfExistingPods: c.ignore}}
-		got := newWorld(t, append(slices.Clone(world), args), InterPodAffinityName).score(aPod("p", app("web")))
+		args := argsFor(names.InterPodAffinity, &configv1.InterPodAffinityArgs{HardPodAffinityWeight: &c.weight, IgnorePreferredTermsOfExistingPods: c.ignore})
+		got := newWorld(t, append(slices.Clone(world), args), names.InterPodAffinity).Score(aPod("p", app("web")))
 		if got["a"] != c.a || got["b"] != c.b {
 			t.Errorf("weight %d, ignore %t: scores are %v, want %d for a and %d for b", c.weight, c.ignore, got, c.a, c.b)
 		}
@@ -123,7 +125,7 @@ func TestPreemptionCandidates(t *testing.T) {
 	}
 	for _, c := range []struct{ percentage, absolute int32 }{{10, 100}, {50, 1}, {0, 7}, {100, 0}, {100, 1000}} {
 		var built *Preemption
-		w := newWorld(t, world, FitName)
+		w := newWorld(t, world, names.NodeResourcesFit)
 		args := &configv1.DefaultPreemptionArgs{MinCandidateNodesPercentage: &c.percentage, MinCandidateNodesAbsolute: &c.absolute}
 		registry := Registry()
 		registry["spy"] = func(h *framework.Handle) (fwk.Plugin, error) {
@@ -132,13 +134,13 @@ func TestPreemptionCandidates(t *testing.T) {
 			return p, err
 		}
 		spec := framework.Spec{SchedulerName: "test", Args: map[string]runtime.Object{"spy": args},
-			Plugins: []framework.Enabled{{Name: PrioritySortName}, {Name: BinderName}, {Name: FitName}, {Name: "spy"}}}
-		if _, err := framework.NewProfile(t.Context(), spec, registry, framework.World{Informers: w.informers, NodeInfos: w.snapshot, Nominator: framework.NewNominator(), Parallel: 4}); err != nil {
+			Plugins: []framework.Enabled{{Name: names.PrioritySort}, {Name: names.DefaultBinder}, {Name: names.NodeResourcesFit}, {Name: "spy"}}}
+		if _, err := framework.NewProfile(t.Context(), spec, registry, framework.World{Informers: w.Informers, NodeInfos: w.Snapshot, Nominator: framework.NewNominator(), Parallel: 4}); err != nil {
 			t.Fatal(err)
 		}
 		pod := aPod("p", asks("cpu", "4"), withPriority(10))
-		_, state, _ := w.filter(pod)
-		all, _ := w.snapshot.List()
+		_, state, _ := w.Filter(pod)
+		all, _ := w.Snapshot.List()
 		found, _, err := built.search(t.Context(), state, pod, all)
 		if err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/barque/barque/scheduler/framework"
+	"github.com/barque/barque/scheduler/plugins/names"
 )
 
 // Binder writes the decision as pods/binding with the pod's UID. So it never binds a new pod of the
@@ -18,7 +19,7 @@ type Binder struct{ client kubernetes.Interface }
 func newBinder(h *framework.Handle) (fwk.Plugin, error) { return Binder{h.Client}, nil }
 
 // Name of the plugin.
-func (Binder) Name() string { return BinderName }
+func (Binder) Name() string { return names.DefaultBinder }
 
 // Bind writes the binding. The API server's error is handed on as it is.
 func (b Binder) Bind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {

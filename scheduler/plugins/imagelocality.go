@@ -8,10 +8,11 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/barque/barque/scheduler/framework"
+	"github.com/barque/barque/scheduler/plugins/names"
 )
 
 const (
-	imagesKey fwk.StateKey = ImageLocalityName
+	imagesKey fwk.StateKey = names.ImageLocality
 
 	// Sizes between which presence of a container's images counts from nothing to fully.
 	smallImage int64 = 23 << 20
@@ -30,7 +31,7 @@ type images map[string]float64
 func (i images) Clone() fwk.StateData { return i }
 
 // Name of the plugin.
-func (ImageLocality) Name() string { return ImageLocalityName }
+func (ImageLocality) Name() string { return names.ImageLocality }
 
 // PreScore counts the candidates that have each image.
 func (ImageLocality) PreScore(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {

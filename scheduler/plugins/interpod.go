@@ -11,9 +11,11 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/barque/barque/scheduler/framework"
+	"github.com/barque/barque/scheduler/plugins/helper"
+	"github.com/barque/barque/scheduler/plugins/names"
 )
 
-const interPodKey fwk.StateKey = InterPodAffinityName
+const interPodKey fwk.StateKey = names.InterPodAffinity
 
 // InterPodAffinity honours spec.affinity.podAffinity and podAntiAffinity, of the pod and of the
 // pods that run already.
@@ -56,7 +58,7 @@ func (s *interPodState) Clone() fwk.StateData {
 }
 
 // Name of the plugin.
-func (*InterPodAffinity) Name() string { return InterPodAffinityName }
+func (*InterPodAffinity) Name() string { return names.InterPodAffinity }
 
 // PreFilter counts the pods that matter to the incoming pod, over all nodes.
 func (p *InterPodAffinity) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
@@ -215,8 +217,8 @@ func (p *InterPodAffinity) labelsOf(namespace string) labels.Set {
 // EventsToRegister returns the events that change the counts or the domains.
 func (*InterPodAffinity) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
-		event(fwk.AssignedPod, fwk.Add|fwk.Delete|fwk.UpdatePodLabel),
-		event(fwk.Node, fwk.Add|fwk.UpdateNodeLabel),
-		event(fwk.TargetPod, fwk.UpdatePodLabel),
+		helper.Event(fwk.AssignedPod, fwk.Add|fwk.Delete|fwk.UpdatePodLabel),
+		helper.Event(fwk.Node, fwk.Add|fwk.UpdateNodeLabel),
+		helper.Event(fwk.TargetPod, fwk.UpdatePodLabel),
 	}, nil
 }

@@ -9,9 +9,10 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/barque/barque/scheduler/framework"
+	"github.com/barque/barque/scheduler/plugins/names"
 )
 
-const interPodScoreKey fwk.StateKey = InterPodAffinityName + "/score"
+const interPodScoreKey fwk.StateKey = names.InterPodAffinity + "/score"
 
 // domainWeights sums, by domain, how much the preferences of all pods speak for it.
 type domainWeights map[domain]int64

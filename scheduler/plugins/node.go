@@ -8,13 +8,16 @@ import (
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/barque/barque/scheduler/plugins/helper"
+	"github.com/barque/barque/scheduler/plugins/names"
 )
 
 // NodeUnschedulable keeps pods off cordoned nodes, unless they tolerate that.
 type NodeUnschedulable struct{}
 
 // Name of the plugin.
-func (NodeUnschedulable) Name() string { return NodeUnschedulableName }
+func (NodeUnschedulable) Name() string { return names.NodeUnschedulable }
 
 // Filter rejects a cordoned node.
 func (NodeUnschedulable) Filter(_ context.Context, _ fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
@@ -27,11 +30,11 @@ func (NodeUnschedulable) Filter(_ context.Context, _ fwk.CycleState, pod *v1.Pod
 // EventsToRegister names uncordoned nodes and new tolerations.
 func (NodeUnschedulable) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
-		hinted(fwk.Node, fwk.Add|fwk.UpdateNodeTaint, func(_ klog.Logger, pod *v1.Pod, _, n any) (fwk.QueueingHint, error) {
+		helper.Hinted(fwk.Node, fwk.Add|fwk.UpdateNodeTaint, func(_ klog.Logger, pod *v1.Pod, _, n any) (fwk.QueueingHint, error) {
 			node, ok := n.(*v1.Node)
-			return hintIf(!ok || !node.Spec.Unschedulable || toleratesCordon(pod))
+			return helper.HintIf(!ok || !node.Spec.Unschedulable || toleratesCordon(pod))
 		}),
-		event(fwk.TargetPod, fwk.UpdatePodToleration),
+		helper.Event(fwk.TargetPod, fwk.UpdatePodToleration),
 	}, nil
 }
 
@@ -44,7 +47,7 @@ func toleratesCordon(pod *v1.Pod) bool {
 type NodeName struct{}
 
 // Name of the plugin.
-func (NodeName) Name() string { return NodeNameName }
+func (NodeName) Name() string { return names.NodeName }
 
 // Filter rejects every node but the named one.
 func (NodeName) Filter(_ context.Context, _ fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
@@ -56,5 +59,5 @@ func (NodeName) Filter(_ context.Context, _ fwk.CycleState, pod *v1.Pod, node fw
 
 // EventsToRegister names new nodes.
 func (NodeName) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
-	return []fwk.ClusterEventWithHint{event(fwk.Node, fwk.Add)}, nil
+	return []fwk.ClusterEventWithHint{helper.Event(fwk.Node, fwk.Add)}, nil
 }

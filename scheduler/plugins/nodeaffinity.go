@@ -13,11 +13,13 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/barque/barque/scheduler/framework"
+	"github.com/barque/barque/scheduler/plugins/helper"
+	"github.com/barque/barque/scheduler/plugins/names"
 )
 
 const (
-	affinityFilterKey fwk.StateKey = NodeAffinityName + "/filter"
-	affinityScoreKey  fwk.StateKey = NodeAffinityName + "/score"
+	affinityFilterKey fwk.StateKey = names.NodeAffinity + "/filter"
+	affinityScoreKey  fwk.StateKey = names.NodeAffinity + "/score"
 )
 
 // NodeAffinity honours spec.nodeSelector and spec.affinity.nodeAffinity, and an affinity that its
@@ -61,7 +63,7 @@ type preferredAffinity struct {
 func (p preferredAffinity) Clone() fwk.StateData { return p }
 
 // Name of the plugin.
-func (*NodeAffinity) Name() string { return NodeAffinityName }
+func (*NodeAffinity) Name() string { return names.NodeAffinity }
 
 // PreFilter parses the requirements. Where they name nodes by field, as a DaemonSet's pods do, only
 // those nodes are looked at.
@@ -162,12 +164,12 @@ func (p *NodeAffinity) Score(_ context.Context, state fwk.CycleState, pod *v1.Po
 }
 
 // ScoreExtensions makes more weight better.
-func (*NodeAffinity) ScoreExtensions() fwk.ScoreExtensions { return ascending{} }
+func (*NodeAffinity) ScoreExtensions() fwk.ScoreExtensions { return helper.Ascending{} }
 
 // EventsToRegister names nodes that match now.
 func (p *NodeAffinity) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
-		hinted(fwk.Node, fwk.Add|fwk.UpdateNodeLabel, func(_ klog.Logger, pod *v1.Pod, _, n any) (fwk.QueueingHint, error) {
+		helper.Hinted(fwk.Node, fwk.Add|fwk.UpdateNodeLabel, func(_ klog.Logger, pod *v1.Pod, _, n any) (fwk.QueueingHint, error) {
 			node, ok := n.(*v1.Node)
 			if !ok {
 				return fwk.Queue, nil
@@ -176,7 +178,7 @@ func (p *NodeAffinity) EventsToRegister(context.Context) ([]fwk.ClusterEventWith
 				return fwk.QueueSkip, nil
 			}
 			match, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
-			return hintIf(match && err == nil)
+			return helper.HintIf(match && err == nil)
 		}),
 	}, nil
 }

@@ -8,9 +8,11 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/barque/barque/scheduler/framework"
+	"github.com/barque/barque/scheduler/plugins/helper"
+	"github.com/barque/barque/scheduler/plugins/names"
 )
 
-const portsKey fwk.StateKey = NodePortsName
+const portsKey fwk.StateKey = names.NodePorts
 
 // NodePorts gives each host port of a node to one pod only.
 type NodePorts struct{}
@@ -26,7 +28,7 @@ type hostPorts []hostPort
 func (p hostPorts) Clone() fwk.StateData { return p }
 
 // Name of the plugin.
-func (NodePorts) Name() string { return NodePortsName }
+func (NodePorts) Name() string { return names.NodePorts }
 
 // PreFilter collects the pod's host ports.
 func (NodePorts) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
@@ -58,8 +60,8 @@ func (NodePorts) Filter(_ context.Context, state fwk.CycleState, pod *v1.Pod, no
 // EventsToRegister names new nodes and the end of pods that hold a wanted port.
 func (NodePorts) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
-		event(fwk.Node, fwk.Add),
-		hinted(fwk.AssignedPod, fwk.Delete, func(_ klog.Logger, pod *v1.Pod, old, _ any) (fwk.QueueingHint, error) {
+		helper.Event(fwk.Node, fwk.Add),
+		helper.Hinted(fwk.AssignedPod, fwk.Delete, func(_ klog.Logger, pod *v1.Pod, old, _ any) (fwk.QueueingHint, error) {
 			gone, ok := old.(*v1.Pod)
 			if !ok {
 				return fwk.Queue, nil

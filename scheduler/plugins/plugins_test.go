@@ -8,181 +8,24 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes/fake"
-	fwk "k8s.io/kube-scheduler/framework"
-	"k8s.io/utils/clock"
 
-	"github.com/barque/barque/scheduler/cache"
-	"github.com/barque/barque/scheduler/framework"
+	"github.com/barque/barque/scheduler/plugins/names"
+	"github.com/barque/barque/scheduler/plugins/plugintest"
 )
 
-// world is a cluster that a profile of some plugins decides about.
-type world struct {
-	t        testing.TB
-	cache    *cache.Cache
-	snapshot *cache.Snapshot
-	nominees *framework.Nominator
-	profile  *framework.Profile
+// The makers of a world's objects.
+var (
+	aNode    = plugintest.Node
+	labelled = plugintest.Labelled
+	aPod     = plugintest.Pod
+	on       = plugintest.On
+	app      = plugintest.App
+	asks     = plugintest.Asks
+	argsFor  = plugintest.ArgsFor
+)
 
-	informers informers.SharedInformerFactory
-
-	evicted, denominated, woken, ungated []string
-
-	// slow leaves evictions under way until one of done is called.
-	slow bool
-	done []func(error)
-}
-
-// argsFor are arguments of a plugin, among the objects of a world.
-type argsFor struct {
-	plugin string
-	args   runtime.Object
-}
-
-func newWorld(t testing.TB, objects []any, plugins ...string) *world {
-	t.Helper()
-	w := &world{t: t, cache: cache.New(clock.RealClock{}, 0), snapshot: cache.NewSnapshot(), nominees: framework.NewNominator()}
-	args := map[string]runtime.Object{}
-	factory := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
-	w.informers = factory
-	add := func(err error) {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, o := range objects {
-		switch o := o.(type) {
-		case *v1.Node:
-			w.cache.SetNode(o)
-		case *v1.Pod:
-			info, err := framework.NewPodInfo(o)
-			add(err)
-			w.cache.AddPod(info)
-		case argsFor:
-			args[o.plugin] = o.args
-		case *v1.Service:
-			add(factory.Core().V1().Services().Informer().GetStore().Add(o))
-		case *v1.Namespace:
-			add(factory.Core().V1().Namespaces().Informer().GetStore().Add(o))
-		case *policyv1.PodDisruptionBudget:
-			add(factory.Policy().V1().PodDisruptionBudgets().Informer().GetStore().Add(o))
-		default:
-			if informer := volumeInformer(factory, o); informer != nil {
-				add(informer.GetStore().Add(o))
-			}
-		}
-	}
-	w.cache.Update(w.snapshot)
-	spec := framework.Spec{SchedulerName: "test", Plugins: []framework.Enabled{{Name: PrioritySortName}, {Name: BinderName}}, Args: args}
-	for _, p := range plugins {
-		spec.Plugins = append(spec.Plugins, framework.Enabled{Name: p})
-	}
-	profile, err := framework.NewProfile(t.Context(), spec, Registry(), framework.World{
-		Client: fake.NewClientset(), Informers: factory, NodeInfos: w.snapshot,
-		Nominator: w.nominees, Parallel: 1,
-		Evict: func(victim, _ *v1.Pod, done func(error)) {
-			w.evicted = append(w.evicted, victim.Name)
-			w.done = append(w.done, done)
-			if !w.slow {
-				done(nil)
-			}
-		},
-		Denominate: func(p *v1.Pod) { w.denominated = append(w.denominated, p.Name) },
-		Wake:       func(uid types.UID) { w.woken = append(w.woken, string(uid)) },
-		Ungate:     func(uid types.UID) { w.ungated = append(w.ungated, string(uid)) },
-	})
-	add(err)
-	w.profile = profile
-	return w
-}
-
-// filter returns, for each node, why the pod cannot run there; "" when it can.
-func (w *world) filter(pod *v1.Pod) (map[string]string, fwk.CycleState, *framework.FitError) {
-	w.t.Helper()
-	info, err := framework.NewPodInfo(pod)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	state := framework.NewCycleStateFor(info)
-	nodes, _ := w.snapshot.List()
-	narrowed, _, s := w.profile.PreFilter(w.t.Context(), state, pod, nodes)
-	if !s.IsSuccess() {
-		w.t.Fatal(s)
-	}
-	out, fit := map[string]string{}, &framework.FitError{AllNodes: len(nodes), Rejected: map[string]*fwk.Status{}}
-	for _, n := range nodes {
-		name := n.Node().Name
-		if !narrowed.AllNodes() && !narrowed.NodeNames.Has(name) {
-			out[name] = "narrowed"
-			continue
-		}
-		s := w.profile.Filter(w.t.Context(), state, pod, n)
-		out[name] = s.Message()
-		if !s.IsSuccess() {
-			fit.Rejected[name] = s
-		}
-	}
-	return out, state, fit
-}
-
-func (w *world) score(pod *v1.Pod) map[string]int64 {
-	w.t.Helper()
-	_, state, _ := w.filter(pod)
-	nodes, _ := w.snapshot.List()
-	scores, s := w.profile.Score(w.t.Context(), state, pod, nodes)
-	if !s.IsSuccess() {
-		w.t.Fatal(s)
-	}
-	out := map[string]int64{}
-	for i, n := range nodes {
-		out[n.Node().Name] = scores[i]
-	}
-	return out
-}
-
-func list(pairs ...string) v1.ResourceList {
-	l := v1.ResourceList{}
-	for i := 0; i < len(pairs); i += 2 {
-		l[v1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
-	}
-	return l
-}
-
-func aNode(name string, change ...func(*v1.Node)) *v1.Node {
-	n := &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1.LabelHostname: name}},
-		Status:     v1.NodeStatus{Allocatable: list("cpu", "4", "memory", "8Gi", "ephemeral-storage", "10Gi", "pods", "10", "example.com/gpu", "2")},
-	}
-	for _, c := range change {
-		c(n)
-	}
-	return n
-}
-
-func labelled(key, value string) func(*v1.Node) {
-	return func(n *v1.Node) { n.Labels[key] = value }
-}
-
-func aPod(name string, change ...func(*v1.Pod)) *v1.Pod {
-	p := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), Labels: map[string]string{}},
-		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "nginx"}}},
-	}
-	for _, c := range change {
-		c(p)
-	}
-	return p
-}
-
-func on(node string) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.NodeName = node } }
-
-func app(name string) func(*v1.Pod) { return func(p *v1.Pod) { p.Labels["app"] = name } }
-
-func asks(pairs ...string) func(*v1.Pod) {
-	return func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests = list(pairs...) }
+func newWorld(t testing.TB, objects []any, plugins ...string) *plugintest.World {
+	return plugintest.New(t, Registry(), objects, plugins...)
 }
 
 func hostPortOf(ip string, port int32) func(*v1.Pod) {
@@ -241,61 +84,61 @@ func TestFilters(t *testing.T) {
 		pod    *v1.Pod
 		want   map[string]string // by node
 	}{
-		"fits exactly":     {FitName, []any{aNode("a"), aPod("x", on("a"), asks("cpu", "1"))}, aPod("p", asks("cpu", "3", "memory", "8Gi")), map[string]string{"a": ""}},
-		"lacks CPU":        {FitName, []any{aNode("a"), aPod("x", on("a"), asks("cpu", "1"))}, aPod("p", asks("cpu", "3001m")), map[string]string{"a": "Insufficient cpu"}},
-		"lacks two":        {FitName, []any{aNode("a")}, aPod("p", asks("cpu", "5", "memory", "9Gi")), map[string]string{"a": "Insufficient cpu, Insufficient memory"}},
-		"lacks storage":    {FitName, []any{aNode("a")}, aPod("p", asks("ephemeral-storage", "11Gi")), map[string]string{"a": "Insufficient ephemeral-storage"}},
-		"lacks devices":    {FitName, []any{aNode("a"), aPod("x", on("a"), asks("example.com/gpu", "1"))}, aPod("p", asks("example.com/gpu", "2")), map[string]string{"a": "Insufficient example.com/gpu"}},
-		"unknown device":   {FitName, []any{aNode("a")}, aPod("p", asks("example.com/tpu", "1")), map[string]string{"a": "Insufficient example.com/tpu"}},
-		"asks for nothing": {FitName, []any{aNode("a"), aPod("x", on("a"), asks("cpu", "4"))}, aPod("p"), map[string]string{"a": ""}},
-		"too many pods":    {FitName, []any{aNode("a", func(n *v1.Node) { n.Status.Allocatable["pods"] = resource.MustParse("1") }), aPod("x", on("a"))}, aPod("p"), map[string]string{"a": "Too many pods"}},
-		"init container": {FitName, []any{aNode("a")}, aPod("p", asks("cpu", "1"), func(p *v1.Pod) {
-			p.Spec.InitContainers = []v1.Container{{Resources: v1.ResourceRequirements{Requests: list("cpu", "4")}}}
+		"fits exactly":     {names.NodeResourcesFit, []any{aNode("a"), aPod("x", on("a"), asks("cpu", "1"))}, aPod("p", asks("cpu", "3", "memory", "8Gi")), map[string]string{"a": ""}},
+		"lacks CPU":        {names.NodeResourcesFit, []any{aNode("a"), aPod("x", on("a"), asks("cpu", "1"))}, aPod("p", asks("cpu", "3001m")), map[string]string{"a": "Insufficient cpu"}},
+		"lacks two":        {names.NodeResourcesFit, []any{aNode("a")}, aPod("p", asks("cpu", "5", "memory", "9Gi")), map[string]string{"a": "Insufficient cpu, Insufficient memory"}},
+		"lacks storage":    {names.NodeResourcesFit, []any{aNode("a")}, aPod("p", asks("ephemeral-storage", "11Gi")), map[string]string{"a": "Insufficient ephemeral-storage"}},
+		"lacks devices":    {names.NodeResourcesFit, []any{aNode("a"), aPod("x", on("a"), asks("example.com/gpu", "1"))}, aPod("p", asks("example.com/gpu", "2")), map[string]string{"a": "Insufficient example.com/gpu"}},
+		"unknown device":   {names.NodeResourcesFit, []any{aNode("a")}, aPod("p", asks("example.com/tpu", "1")), map[string]string{"a": "Insufficient example.com/tpu"}},
+		"asks for nothing": {names.NodeResourcesFit, []any{aNode("a"), aPod("x", on("a"), asks("cpu", "4"))}, aPod("p"), map[string]string{"a": ""}},
+		"too many pods":    {names.NodeResourcesFit, []any{aNode("a", func(n *v1.Node) { n.Status.Allocatable["pods"] = resource.MustParse("1") }), aPod("x", on("a"))}, aPod("p"), map[string]string{"a": "Too many pods"}},
+		"init container": {names.NodeResourcesFit, []any{aNode("a")}, aPod("p", asks("cpu", "1"), func(p *v1.Pod) {
+			p.Spec.InitContainers = []v1.Container{{Resources: v1.ResourceRequirements{Requests: plugintest.List("cpu", "4")}}}
 		}), map[string]string{"a": ""}},
-		"sidecar adds up": {FitName, []any{aNode("a")}, aPod("p", asks("cpu", "1"), func(p *v1.Pod) {
-			p.Spec.InitContainers = []v1.Container{{RestartPolicy: &always, Resources: v1.ResourceRequirements{Requests: list("cpu", "4")}}}
+		"sidecar adds up": {names.NodeResourcesFit, []any{aNode("a")}, aPod("p", asks("cpu", "1"), func(p *v1.Pod) {
+			p.Spec.InitContainers = []v1.Container{{RestartPolicy: &always, Resources: v1.ResourceRequirements{Requests: plugintest.List("cpu", "4")}}}
 		}), map[string]string{"a": "Insufficient cpu"}},
-		"overhead":            {FitName, []any{aNode("a")}, aPod("p", asks("cpu", "4"), func(p *v1.Pod) { p.Spec.Overhead = list("cpu", "1m") }), map[string]string{"a": "Insufficient cpu"}},
-		"node name":           {NodeNameName, []any{aNode("a"), aNode("b")}, aPod("p", on("a")), map[string]string{"a": "", "b": "node(s) didn't match the requested node name"}},
-		"cordoned":            {NodeUnschedulableName, []any{aNode("a", func(n *v1.Node) { n.Spec.Unschedulable = true })}, aPod("p"), map[string]string{"a": cordoned}},
-		"cordoned, tolerated": {NodeUnschedulableName, []any{aNode("a", func(n *v1.Node) { n.Spec.Unschedulable = true })}, aPod("p", tolerates(v1.Toleration{Key: v1.TaintNodeUnschedulable, Operator: v1.TolerationOpExists})), map[string]string{"a": ""}},
-		"taint":               {TaintTolerationName, []any{aNode("a", tainted(v1.TaintEffectNoSchedule))}, aPod("p"), map[string]string{"a": untoleratedTaint}},
-		"taint NoExecute":     {TaintTolerationName, []any{aNode("a", tainted(v1.TaintEffectNoExecute))}, aPod("p"), map[string]string{"a": untoleratedTaint}},
-		"taint preferred":     {TaintTolerationName, []any{aNode("a", tainted(v1.TaintEffectPreferNoSchedule))}, aPod("p"), map[string]string{"a": ""}},
-		"taint tolerated":     {TaintTolerationName, []any{aNode("a", tainted(v1.TaintEffectNoSchedule))}, aPod("p", tolerates(v1.Toleration{Key: "k", Value: "v"})), map[string]string{"a": ""}},
-		"other toleration":    {TaintTolerationName, []any{aNode("a", tainted(v1.TaintEffectNoSchedule))}, aPod("p", tolerates(v1.Toleration{Key: "k", Value: "w"})), map[string]string{"a": untoleratedTaint}},
-		"node selector":       {NodeAffinityName, zones, aPod("p", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"zone": "1"} }), map[string]string{"a": "", "b": noMatch, "c": noMatch}},
-		"node affinity": {NodeAffinityName, zones, aPod("p", affinity(v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{
+		"overhead":            {names.NodeResourcesFit, []any{aNode("a")}, aPod("p", asks("cpu", "4"), func(p *v1.Pod) { p.Spec.Overhead = plugintest.List("cpu", "1m") }), map[string]string{"a": "Insufficient cpu"}},
+		"node name":           {names.NodeName, []any{aNode("a"), aNode("b")}, aPod("p", on("a")), map[string]string{"a": "", "b": "node(s) didn't match the requested node name"}},
+		"cordoned":            {names.NodeUnschedulable, []any{aNode("a", func(n *v1.Node) { n.Spec.Unschedulable = true })}, aPod("p"), map[string]string{"a": cordoned}},
+		"cordoned, tolerated": {names.NodeUnschedulable, []any{aNode("a", func(n *v1.Node) { n.Spec.Unschedulable = true })}, aPod("p", tolerates(v1.Toleration{Key: v1.TaintNodeUnschedulable, Operator: v1.TolerationOpExists})), map[string]string{"a": ""}},
+		"taint":               {names.TaintToleration, []any{aNode("a", tainted(v1.TaintEffectNoSchedule))}, aPod("p"), map[string]string{"a": untoleratedTaint}},
+		"taint NoExecute":     {names.TaintToleration, []any{aNode("a", tainted(v1.TaintEffectNoExecute))}, aPod("p"), map[string]string{"a": untoleratedTaint}},
+		"taint preferred":     {names.TaintToleration, []any{aNode("a", tainted(v1.TaintEffectPreferNoSchedule))}, aPod("p"), map[string]string{"a": ""}},
+		"taint tolerated":     {names.TaintToleration, []any{aNode("a", tainted(v1.TaintEffectNoSchedule))}, aPod("p", tolerates(v1.Toleration{Key: "k", Value: "v"})), map[string]string{"a": ""}},
+		"other toleration":    {names.TaintToleration, []any{aNode("a", tainted(v1.TaintEffectNoSchedule))}, aPod("p", tolerates(v1.Toleration{Key: "k", Value: "w"})), map[string]string{"a": untoleratedTaint}},
+		"node selector":       {names.NodeAffinity, zones, aPod("p", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"zone": "1"} }), map[string]string{"a": "", "b": noMatch, "c": noMatch}},
+		"node affinity": {names.NodeAffinity, zones, aPod("p", affinity(v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{
 			{MatchExpressions: []v1.NodeSelectorRequirement{{Key: "zone", Operator: v1.NodeSelectorOpIn, Values: []string{"2"}}}},
 			{MatchExpressions: []v1.NodeSelectorRequirement{{Key: "zone", Operator: v1.NodeSelectorOpDoesNotExist}}},
 		}}}})), map[string]string{"a": noMatch, "b": "", "c": ""}},
-		"node by field": {NodeAffinityName, zones, aPod("p", affinity(v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{
+		"node by field": {names.NodeAffinity, zones, aPod("p", affinity(v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{
 			{MatchFields: []v1.NodeSelectorRequirement{{Key: "metadata.name", Operator: v1.NodeSelectorOpIn, Values: []string{"b"}}}},
 		}}}})), map[string]string{"a": "narrowed", "b": "", "c": "narrowed"}},
-		"port taken":       {NodePortsName, []any{aNode("a"), aNode("b"), aPod("x", on("a"), hostPortOf("", 80))}, aPod("p", hostPortOf("", 80)), map[string]string{"a": portTaken, "b": ""}},
-		"port on other IP": {NodePortsName, []any{aNode("a"), aPod("x", on("a"), hostPortOf("10.0.0.1", 80))}, aPod("p", hostPortOf("10.0.0.2", 80)), map[string]string{"a": ""}},
-		"port on all IPs":  {NodePortsName, []any{aNode("a"), aPod("x", on("a"), hostPortOf("10.0.0.1", 80))}, aPod("p", hostPortOf("", 80)), map[string]string{"a": portTaken}},
-		"spread: even":     {TopologySpreadName, zones, aPod("p", app("web"), spread(1)), map[string]string{"a": "", "b": "", "c": skewLabel}},
-		"spread: skewed":   {TopologySpreadName, with(aPod("x", on("a"), app("web"))), aPod("p", app("web"), spread(1)), map[string]string{"a": skewed, "b": "", "c": skewLabel}},
-		"spread: tolerated": {TopologySpreadName, with(aPod("x", on("a"), app("web"))), aPod("p", app("web"), spread(2)),
+		"port taken":       {names.NodePorts, []any{aNode("a"), aNode("b"), aPod("x", on("a"), hostPortOf("", 80))}, aPod("p", hostPortOf("", 80)), map[string]string{"a": portTaken, "b": ""}},
+		"port on other IP": {names.NodePorts, []any{aNode("a"), aPod("x", on("a"), hostPortOf("10.0.0.1", 80))}, aPod("p", hostPortOf("10.0.0.2", 80)), map[string]string{"a": ""}},
+		"port on all IPs":  {names.NodePorts, []any{aNode("a"), aPod("x", on("a"), hostPortOf("10.0.0.1", 80))}, aPod("p", hostPortOf("", 80)), map[string]string{"a": portTaken}},
+		"spread: even":     {names.PodTopologySpread, zones, aPod("p", app("web"), spread(1)), map[string]string{"a": "", "b": "", "c": skewLabel}},
+		"spread: skewed":   {names.PodTopologySpread, with(aPod("x", on("a"), app("web"))), aPod("p", app("web"), spread(1)), map[string]string{"a": skewed, "b": "", "c": skewLabel}},
+		"spread: tolerated": {names.PodTopologySpread, with(aPod("x", on("a"), app("web"))), aPod("p", app("web"), spread(2)),
 			map[string]string{"a": "", "b": "", "c": skewLabel}},
-		"spread: other namespace": {TopologySpreadName, with(aPod("x", on("a"), app("web"), func(p *v1.Pod) { p.Namespace = "other" })), aPod("p", app("web"), spread(1)),
+		"spread: other namespace": {names.PodTopologySpread, with(aPod("x", on("a"), app("web"), func(p *v1.Pod) { p.Namespace = "other" })), aPod("p", app("web"), spread(1)),
 			map[string]string{"a": "", "b": "", "c": skewLabel}},
-		"spread: too few domains": {TopologySpreadName, with(aPod("x", on("a"), app("web")), aPod("y", on("b"), app("web"))),
+		"spread: too few domains": {names.PodTopologySpread, with(aPod("x", on("a"), app("web")), aPod("y", on("b"), app("web"))),
 			aPod("p", app("web"), spread(1, func(c *v1.TopologySpreadConstraint) { three := int32(3); c.MinDomains = &three })),
 			map[string]string{"a": skewed, "b": skewed, "c": skewLabel}},
-		"spread: only nodes of the selector count": {TopologySpreadName, with(aPod("x", on("a"), app("web"))),
+		"spread: only nodes of the selector count": {names.PodTopologySpread, with(aPod("x", on("a"), app("web"))),
 			aPod("p", app("web"), spread(1), func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"zone": "1"} }),
 			map[string]string{"a": "", "b": "", "c": skewLabel}},
-		"spread: match label keys": {TopologySpreadName, with(aPod("x", on("a"), app("web"), func(p *v1.Pod) { p.Labels["rev"] = "1" })),
+		"spread: match label keys": {names.PodTopologySpread, with(aPod("x", on("a"), app("web"), func(p *v1.Pod) { p.Labels["rev"] = "1" })),
 			aPod("p", app("web"), func(p *v1.Pod) { p.Labels["rev"] = "2" }, spread(1, func(c *v1.TopologySpreadConstraint) { c.MatchLabelKeys = []string{"rev"} })),
 			map[string]string{"a": "", "b": "", "c": skewLabel}},
-		"anti-affinity":          {InterPodAffinityName, with(aPod("x", on("a"), app("web"))), aPod("p", anti), map[string]string{"a": avoided, "b": "", "c": ""}},
-		"anti-affinity, reverse": {InterPodAffinityName, with(aPod("x", on("a"), anti)), aPod("p", app("web")), map[string]string{"a": repelled, "b": "", "c": ""}},
-		"affinity":               {InterPodAffinityName, with(aPod("x", on("b"), app("web"))), aPod("p", join), map[string]string{"a": notJoined, "b": "", "c": notJoined}},
-		"affinity, nobody there": {InterPodAffinityName, zones, aPod("p", join), map[string]string{"a": notJoined, "b": notJoined, "c": notJoined}},
-		"affinity, first of all": {InterPodAffinityName, zones, aPod("p", app("web"), join), map[string]string{"a": "", "b": "", "c": notJoined}},
-		"affinity by namespace": {InterPodAffinityName, with(
+		"anti-affinity":          {names.InterPodAffinity, with(aPod("x", on("a"), app("web"))), aPod("p", anti), map[string]string{"a": avoided, "b": "", "c": ""}},
+		"anti-affinity, reverse": {names.InterPodAffinity, with(aPod("x", on("a"), anti)), aPod("p", app("web")), map[string]string{"a": repelled, "b": "", "c": ""}},
+		"affinity":               {names.InterPodAffinity, with(aPod("x", on("b"), app("web"))), aPod("p", join), map[string]string{"a": notJoined, "b": "", "c": notJoined}},
+		"affinity, nobody there": {names.InterPodAffinity, zones, aPod("p", join), map[string]string{"a": notJoined, "b": notJoined, "c": notJoined}},
+		"affinity, first of all": {names.InterPodAffinity, zones, aPod("p", app("web"), join), map[string]string{"a": "", "b": "", "c": notJoined}},
+		"affinity by namespace": {names.InterPodAffinity, with(
 			&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other", Labels: map[string]string{"team": "x"}}},
 			aPod("x", on("b"), app("web"), func(p *v1.Pod) { p.Namespace = "other" })),
 			aPod("p", affinity(v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{func() v1.PodAffinityTerm {
@@ -305,7 +148,7 @@ func TestFilters(t *testing.T) {
 			}()}}})), map[string]string{"a": notJoined, "b": "", "c": notJoined}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, _, _ := newWorld(t, c.world, c.plugin).filter(c.pod)
+			got, _, _ := newWorld(t, c.world, c.plugin).Filter(c.pod)
 			for node, want := range c.want {
 				if got[node] != want {
 					t.Errorf("node %s: %q, want %q", node, got[node], want)
@@ -347,21 +190,21 @@ func TestScores(t *testing.T) {
 		pod    *v1.Pod
 		want   map[string]int64
 	}{
-		"least allocated":        {FitName, with(aPod("x", on("a"), asks("cpu", "2", "memory", "4Gi"))), aPod("p", asks("cpu", "1", "memory", "2Gi")), map[string]int64{"a": 25, "b": 75}},
-		"default requests count": {FitName, with(aPod("x", on("a")), aPod("y", on("a"))), aPod("p", asks("cpu", "0", "memory", "0")), map[string]int64{"a": 95, "b": 100}},
-		"balanced":               {BalancedName, with(aPod("x", on("a"), asks("cpu", "2"))), aPod("p", asks("cpu", "1", "memory", "2Gi")), map[string]int64{"a": 75, "b": 100}},
-		"soft taints":            {TaintTolerationName, []any{aNode("a", func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectPreferNoSchedule}} }), aNode("b")}, aPod("p"), map[string]int64{"a": 0, "b": 100}},
-		"preferred node":         {NodeAffinityName, ab, aPod("p", preferZone1), map[string]int64{"a": 100, "b": 0}},
-		"no preference":          {NodeAffinityName, ab, aPod("p"), map[string]int64{"a": 0, "b": 0}},
-		"image present":          {ImageLocalityName, []any{aNode("a", image(1000<<20)), aNode("b")}, aPod("p"), map[string]int64{"a": 48, "b": 0}},
-		"image too small":        {ImageLocalityName, []any{aNode("a", image(10<<20)), aNode("b")}, aPod("p"), map[string]int64{"a": 0, "b": 0}},
-		"spread a controller's":  {TopologySpreadName, with(aPod("x", on("a"), owned), aPod("y", on("b"))), aPod("p", owned), map[string]int64{"a": 66, "b": 100}},
-		"spread a service's": {TopologySpreadName, with(
+		"least allocated":        {names.NodeResourcesFit, with(aPod("x", on("a"), asks("cpu", "2", "memory", "4Gi"))), aPod("p", asks("cpu", "1", "memory", "2Gi")), map[string]int64{"a": 25, "b": 75}},
+		"default requests count": {names.NodeResourcesFit, with(aPod("x", on("a")), aPod("y", on("a"))), aPod("p", asks("cpu", "0", "memory", "0")), map[string]int64{"a": 95, "b": 100}},
+		"balanced":               {names.NodeResourcesBalancedAllocation, with(aPod("x", on("a"), asks("cpu", "2"))), aPod("p", asks("cpu", "1", "memory", "2Gi")), map[string]int64{"a": 75, "b": 100}},
+		"soft taints":            {names.TaintToleration, []any{aNode("a", func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectPreferNoSchedule}} }), aNode("b")}, aPod("p"), map[string]int64{"a": 0, "b": 100}},
+		"preferred node":         {names.NodeAffinity, ab, aPod("p", preferZone1), map[string]int64{"a": 100, "b": 0}},
+		"no preference":          {names.NodeAffinity, ab, aPod("p"), map[string]int64{"a": 0, "b": 0}},
+		"image present":          {names.ImageLocality, []any{aNode("a", image(1000<<20)), aNode("b")}, aPod("p"), map[string]int64{"a": 48, "b": 0}},
+		"image too small":        {names.ImageLocality, []any{aNode("a", image(10<<20)), aNode("b")}, aPod("p"), map[string]int64{"a": 0, "b": 0}},
+		"spread a controller's":  {names.PodTopologySpread, with(aPod("x", on("a"), owned), aPod("y", on("b"))), aPod("p", owned), map[string]int64{"a": 66, "b": 100}},
+		"spread a service's": {names.PodTopologySpread, with(
 			&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}, Spec: v1.ServiceSpec{Selector: map[string]string{"app": "web"}}},
 			aPod("x", on("a"), app("web")), aPod("y", on("b"), app("db"))), aPod("p", app("web")), map[string]int64{"a": 66, "b": 100}},
-		"lone pod":        {TopologySpreadName, with(aPod("x", on("a"))), aPod("p"), map[string]int64{"a": 0, "b": 0}},
-		"soft constraint": {TopologySpreadName, with(aPod("x", on("a"), app("web")), aPod("y", on("a"), app("web")), aPod("z", on("b"), app("web")), aNode("c")), aPod("p", app("web"), soft), map[string]int64{"a": 33, "b": 100, "c": 0}},
-		"a node without all labels of soft constraints": {TopologySpreadName, []any{
+		"lone pod":        {names.PodTopologySpread, with(aPod("x", on("a"))), aPod("p"), map[string]int64{"a": 0, "b": 0}},
+		"soft constraint": {names.PodTopologySpread, with(aPod("x", on("a"), app("web")), aPod("y", on("a"), app("web")), aPod("z", on("b"), app("web")), aNode("c")), aPod("p", app("web"), soft), map[string]int64{"a": 33, "b": 100, "c": 0}},
+		"a node without all labels of soft constraints": {names.PodTopologySpread, []any{
 			aNode("a", labelled("zone", "1"), labelled("rack", "1")), aNode("b", labelled("zone", "2"), labelled("rack", "2")), aNode("c", labelled("zone", "2")),
 			aPod("x", on("a"), app("web")), aPod("y", on("c"), app("web")), aPod("z", on("c"), app("web")),
 		}, aPod("p", app("web"), soft, func(p *v1.Pod) {
@@ -369,12 +212,12 @@ func TestScores(t *testing.T) {
 			rack.TopologyKey = "rack"
 			p.Spec.TopologySpreadConstraints = append(p.Spec.TopologySpreadConstraints, rack)
 		}), map[string]int64{"a": 0, "b": 100, "c": 0}},
-		"preferred pods":         {InterPodAffinityName, with(aPod("x", on("a"), app("web"))), aPod("p", affinity(v1.Affinity{PodAffinity: &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: preferred}})), map[string]int64{"a": 100, "b": 0}},
-		"avoided pods":           {InterPodAffinityName, with(aPod("x", on("a"), app("web"))), aPod("p", affinity(v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: preferred}})), map[string]int64{"a": 0, "b": 100}},
-		"preferred by the other": {InterPodAffinityName, with(aPod("x", on("a"), affinity(v1.Affinity{PodAffinity: &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: preferred}}))), aPod("p", app("web")), map[string]int64{"a": 100, "b": 0}},
+		"preferred pods":         {names.InterPodAffinity, with(aPod("x", on("a"), app("web"))), aPod("p", affinity(v1.Affinity{PodAffinity: &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: preferred}})), map[string]int64{"a": 100, "b": 0}},
+		"avoided pods":           {names.InterPodAffinity, with(aPod("x", on("a"), app("web"))), aPod("p", affinity(v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: preferred}})), map[string]int64{"a": 0, "b": 100}},
+		"preferred by the other": {names.InterPodAffinity, with(aPod("x", on("a"), affinity(v1.Affinity{PodAffinity: &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: preferred}}))), aPod("p", app("web")), map[string]int64{"a": 100, "b": 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := newWorld(t, c.world, c.plugin).score(c.pod)
+			got := newWorld(t, c.world, c.plugin).Score(c.pod)
 			for node, want := range c.want {
 				if got[node] != want {
 					t.Errorf("node %s: %d, want %d", node, got[node], want)
@@ -433,16 +276,16 @@ func TestPreemptionDoesTheLeastHarm(t *testing.T) {
 		"port, not resources": {[]any{aNode("a"), aPod("x", on("a"), hostPortOf("", 80), withPriority(1)), aPod("y", on("a"), withPriority(0))}, aPod("p", hostPortOf("", 80), withPriority(10)), "a", []string{"x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, c.world, FitName, NodePortsName, InterPodAffinityName, TopologySpreadName, PreemptionName)
-			_, state, fit := w.filter(c.pod)
-			nominated, _ := w.profile.PostFilter(t.Context(), state, c.pod, fit)
+			w := newWorld(t, c.world, names.NodeResourcesFit, names.NodePorts, names.InterPodAffinity, names.PodTopologySpread, names.DefaultPreemption)
+			_, state, fit := w.Filter(c.pod)
+			nominated, _ := w.Profile.PostFilter(t.Context(), state, c.pod, fit)
 			node := ""
 			if nominated != nil {
 				node = nominated.NominatedNodeName
 			}
-			slices.Sort(w.evicted)
-			if node != c.node || !slices.Equal(w.evicted, c.gone) {
-				t.Errorf("frees %q by evicting %v, want %q, %v", node, w.evicted, c.node, c.gone)
+			slices.Sort(w.Evicted)
+			if node != c.node || !slices.Equal(w.Evicted, c.gone) {
+				t.Errorf("frees %q by evicting %v, want %q, %v", node, w.Evicted, c.node, c.gone)
 			}
 		})
 	}

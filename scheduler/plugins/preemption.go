@@ -21,6 +21,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/barque/barque/scheduler/framework"
+	"github.com/barque/barque/scheduler/plugins/helper"
+	"github.com/barque/barque/scheduler/plugins/names"
 )
 
 // Preemption evicts pods of lower priority for a pod that fits nowhere, on the node where that does
@@ -49,7 +51,7 @@ func newPreemption(h *framework.Handle) (fwk.Plugin, error) {
 }
 
 // Name of the plugin.
-func (*Preemption) Name() string { return PreemptionName }
+func (*Preemption) Name() string { return names.DefaultPreemption }
 
 // PreEnqueue holds the pod back while its victims are being deleted. Before the scheduler sees
 // their end, another attempt would choose other victims.
@@ -333,5 +335,5 @@ func priority(pod *v1.Pod) int32 { return corev1helpers.PodPriority(pod) }
 
 // EventsToRegister names the end of a victim, for pods that PreEnqueue holds back.
 func (*Preemption) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
-	return []fwk.ClusterEventWithHint{event(fwk.AssignedPod, fwk.Delete)}, nil
+	return []fwk.ClusterEventWithHint{helper.Event(fwk.AssignedPod, fwk.Delete)}, nil
 }

@@ -7,13 +7,16 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/barque/barque/scheduler/plugins/helper"
+	"github.com/barque/barque/scheduler/plugins/names"
 )
 
 // PrioritySort serves pods of higher priority first, and among equals the one that waits longest.
 type PrioritySort struct{}
 
 // Name of the plugin.
-func (PrioritySort) Name() string { return PrioritySortName }
+func (PrioritySort) Name() string { return names.PrioritySort }
 
 // Less orders the queue.
 func (PrioritySort) Less(a, b fwk.QueuedEntityInfo) bool {
@@ -27,7 +30,7 @@ func (PrioritySort) Less(a, b fwk.QueuedEntityInfo) bool {
 type SchedulingGates struct{}
 
 // Name of the plugin.
-func (SchedulingGates) Name() string { return SchedulingGatesName }
+func (SchedulingGates) Name() string { return names.SchedulingGates }
 
 // PreEnqueue rejects a gated pod.
 func (SchedulingGates) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
@@ -44,5 +47,5 @@ func (SchedulingGates) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 
 // EventsToRegister names the removal of the last gate.
 func (SchedulingGates) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
-	return []fwk.ClusterEventWithHint{event(fwk.TargetPod, fwk.UpdatePodSchedulingGatesEliminated)}, nil
+	return []fwk.ClusterEventWithHint{helper.Event(fwk.TargetPod, fwk.UpdatePodSchedulingGatesEliminated)}, nil
 }

@@ -15,9 +15,11 @@ import (
 
 	"github.com/barque/barque/scheduler/devices"
 	"github.com/barque/barque/scheduler/framework"
+	"github.com/barque/barque/scheduler/plugins/helper"
+	"github.com/barque/barque/scheduler/plugins/names"
 )
 
-const requestKey fwk.StateKey = FitName
+const requestKey fwk.StateKey = names.NodeResourcesFit
 
 // Fit accepts nodes with enough free resources for the pod's requests. It prefers nodes by a
 // scoring strategy, by default those with most left.
@@ -69,7 +71,7 @@ func newRequest(r fwk.PodResource) *request {
 }
 
 // Name of the plugin.
-func (*Fit) Name() string { return FitName }
+func (*Fit) Name() string { return names.NodeResourcesFit }
 
 // PreFilter sums up the request.
 func (*Fit) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
@@ -122,7 +124,7 @@ func (f *Fit) lacking(r *framework.Resource, node fwk.NodeInfo) (lacks []string,
 // byDevices reports whether a DeviceClass stands for the resource. On a node without a device
 // plugin for it, DynamicResources allocates the devices.
 func (f *Fit) byDevices(name v1.ResourceName) bool {
-	return f.devices != nil && isDeviceResource(name) && f.devices.ByResource.GetDeviceClass(name) != nil
+	return f.devices != nil && framework.IsDeviceResource(name) && f.devices.ByResource.GetDeviceClass(name) != nil
 }
 
 func (f *Fit) ignores(name v1.ResourceName) bool {
@@ -145,7 +147,7 @@ func (*Fit) ScoreExtensions() fwk.ScoreExtensions { return nil }
 // to ask for less.
 func (f *Fit) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
-		hinted(fwk.Node, fwk.Add|fwk.UpdateNodeAllocatable, func(_ klog.Logger, pod *v1.Pod, _, n any) (fwk.QueueingHint, error) {
+		helper.Hinted(fwk.Node, fwk.Add|fwk.UpdateNodeAllocatable, func(_ klog.Logger, pod *v1.Pod, _, n any) (fwk.QueueingHint, error) {
 			node, ok := n.(*v1.Node)
 			if !ok {
 				return fwk.Queue, nil
@@ -153,13 +155,13 @@ func (f *Fit) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, err
 			empty := framework.NewNodeInfo()
 			empty.SetNode(node)
 			lacks, _ := f.lacking(newRequest(framework.PodResource(pod)).stated, empty)
-			return hintIf(len(lacks) == 0)
+			return helper.HintIf(len(lacks) == 0)
 		}),
-		event(fwk.AssignedPod, fwk.Delete|fwk.UpdatePodScaleDown),
-		event(fwk.TargetPod, fwk.UpdatePodScaleDown),
-		hinted(fwk.DeviceClass, fwk.Add|fwk.Update, func(_ klog.Logger, pod *v1.Pod, _, changed any) (fwk.QueueingHint, error) {
+		helper.Event(fwk.AssignedPod, fwk.Delete|fwk.UpdatePodScaleDown),
+		helper.Event(fwk.TargetPod, fwk.UpdatePodScaleDown),
+		helper.Hinted(fwk.DeviceClass, fwk.Add|fwk.Update, func(_ klog.Logger, pod *v1.Pod, _, changed any) (fwk.QueueingHint, error) {
 			class, ok := changed.(*resourcev1.DeviceClass)
-			return hintIf(!ok || standsFor(class, framework.PodResource(pod).Resource.GetScalarResources()))
+			return helper.HintIf(!ok || standsFor(class, framework.PodResource(pod).Resource.GetScalarResources()))
 		}),
 	}, nil
 }
@@ -186,7 +188,7 @@ func newBalanced(h *framework.Handle) (fwk.Plugin, error) {
 }
 
 // Name of the plugin.
-func (*Balanced) Name() string { return BalancedName }
+func (*Balanced) Name() string { return names.NodeResourcesBalancedAllocation }
 
 // PreScore skips pods that ask for none of the resources.
 func (b *Balanced) PreScore(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) *fwk.Status {

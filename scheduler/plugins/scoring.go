@@ -6,6 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/barque/barque/scheduler/plugins/helper"
 )
 
 // scoring is a strategy that scores a node by how full its resources are.
@@ -25,9 +27,9 @@ func cpuAndMemory() []configv1.ResourceSpec {
 func newScoring(s *configv1.ScoringStrategy) scoring {
 	switch s.Type {
 	case configv1.MostAllocated:
-		return scoring{resources: s.Resources, of: mostAllocated}
+		return scoring{resources: s.Resources, of: helper.MostAllocated}
 	case configv1.RequestedToCapacityRatio:
-		return scoring{resources: s.Resources, of: brokenLine(s.RequestedToCapacityRatio.Shape), skipZero: true}
+		return scoring{resources: s.Resources, of: helper.BrokenLine(s.RequestedToCapacityRatio.Shape), skipZero: true}
 	default:
 		return scoring{resources: s.Resources, of: leastAllocated}
 	}
@@ -92,42 +94,5 @@ func leastAllocated(used, total int64) int64 {
 	if used >= total {
 		return 0
 	}
-	return percent(total-used, total)
-}
-
-func mostAllocated(used, total int64) int64 { return percent(min(used, total), total) }
-
-// percent is part·100/whole, rounded down, without an overflow for absurd amounts.
-func percent(part, whole int64) int64 {
-	if part > math.MaxInt64/fwk.MaxScore {
-		return part / (whole / fwk.MaxScore)
-	}
-	return part * fwk.MaxScore / whole
-}
-
-// maxShapeScore is the greatest score of a shape's point.
-const maxShapeScore = 10
-
-// brokenLine scores by utilization, in percent, along the line through the points of a shape; it is
-// level before the first and after the last.
-func brokenLine(shape []configv1.UtilizationShapePoint) func(used, total int64) int64 {
-	at := func(i int) (utilization, score int64) {
-		return int64(shape[i].Utilization), int64(shape[i].Score) * fwk.MaxScore / maxShapeScore
-	}
-	return func(used, total int64) int64 {
-		utilization := mostAllocated(used, total)
-		for i := range shape {
-			x, y := at(i)
-			if utilization > x {
-				continue
-			}
-			if i == 0 {
-				return y
-			}
-			x0, y0 := at(i - 1)
-			return y0 + (y-y0)*(utilization-x0)/(x-x0)
-		}
-		_, y := at(len(shape) - 1)
-		return y
-	}
+	return helper.Percent(total-used, total)
 }

@@ -9,6 +9,9 @@ import (
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/barque/barque/scheduler/plugins/helper"
+	"github.com/barque/barque/scheduler/plugins/names"
 )
 
 // TaintToleration keeps pods off nodes with taints that they do not tolerate. It prefers nodes with
@@ -16,7 +19,7 @@ import (
 type TaintToleration struct{}
 
 // Name of the plugin.
-func (TaintToleration) Name() string { return TaintTolerationName }
+func (TaintToleration) Name() string { return names.TaintToleration }
 
 // Filter rejects a node with an untolerated NoSchedule or NoExecute taint.
 func (TaintToleration) Filter(_ context.Context, _ fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
@@ -42,20 +45,20 @@ func (TaintToleration) Score(_ context.Context, _ fwk.CycleState, pod *v1.Pod, n
 }
 
 // ScoreExtensions makes fewer taints better.
-func (TaintToleration) ScoreExtensions() fwk.ScoreExtensions { return descending{} }
+func (TaintToleration) ScoreExtensions() fwk.ScoreExtensions { return helper.Descending{} }
 
 // EventsToRegister names nodes whose taints the pod tolerates now.
 func (TaintToleration) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
-		hinted(fwk.Node, fwk.Add|fwk.UpdateNodeTaint, func(_ klog.Logger, pod *v1.Pod, _, n any) (fwk.QueueingHint, error) {
+		helper.Hinted(fwk.Node, fwk.Add|fwk.UpdateNodeTaint, func(_ klog.Logger, pod *v1.Pod, _, n any) (fwk.QueueingHint, error) {
 			node, ok := n.(*v1.Node)
 			if !ok {
 				return fwk.Queue, nil
 			}
 			_, found := untolerated(pod, node)
-			return hintIf(!found)
+			return helper.HintIf(!found)
 		}),
-		event(fwk.TargetPod, fwk.UpdatePodToleration),
+		helper.Event(fwk.TargetPod, fwk.UpdatePodToleration),
 	}, nil
 }
 

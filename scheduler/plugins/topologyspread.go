@@ -10,11 +10,13 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/barque/barque/scheduler/framework"
+	"github.com/barque/barque/scheduler/plugins/helper"
+	"github.com/barque/barque/scheduler/plugins/names"
 )
 
 const (
-	spreadFilterKey fwk.StateKey = TopologySpreadName + "/filter"
-	spreadScoreKey  fwk.StateKey = TopologySpreadName + "/score"
+	spreadFilterKey fwk.StateKey = names.PodTopologySpread + "/filter"
+	spreadScoreKey  fwk.StateKey = names.PodTopologySpread + "/score"
 )
 
 // TopologySpread honours spec.topologySpreadConstraints. Pods that have none, and that belong to a
@@ -37,7 +39,7 @@ func newTopologySpread(h *framework.Handle) (fwk.Plugin, error) {
 }
 
 // Name of the plugin.
-func (*TopologySpread) Name() string { return TopologySpreadName }
+func (*TopologySpread) Name() string { return names.PodTopologySpread }
 
 // domainCount counts, for one hard constraint, the matching pods in each domain.
 type domainCount struct {
@@ -282,9 +284,9 @@ func (*TopologySpread) NormalizeScore(_ context.Context, _ fwk.CycleState, _ *v1
 // EventsToRegister names what changes the counts or the domains.
 func (*TopologySpread) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
-		event(fwk.AssignedPod, fwk.Add|fwk.Delete|fwk.UpdatePodLabel),
-		event(fwk.Node, fwk.Add|fwk.Delete|fwk.UpdateNodeLabel|fwk.UpdateNodeTaint),
-		event(fwk.TargetPod, fwk.UpdatePodLabel),
+		helper.Event(fwk.AssignedPod, fwk.Add|fwk.Delete|fwk.UpdatePodLabel),
+		helper.Event(fwk.Node, fwk.Add|fwk.Delete|fwk.UpdateNodeLabel|fwk.UpdateNodeTaint),
+		helper.Event(fwk.TargetPod, fwk.UpdatePodLabel),
 	}, nil
 }
 
