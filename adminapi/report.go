@@ -38,6 +38,10 @@ type Report struct {
 	Lost     func() []clusterstatus.LostVolume
 	// Addresses returns those for which nodes answer; nil while this server does not lead.
 	Addresses func() []clusterstatus.AnsweredAddress
+	// Edge returns the pools, and the faults of Services and routes; nil while this server does not
+	// lead. Conflicts are the addresses of this server for which another machine answers.
+	Edge      func() *clusterstatus.EdgeStatus
+	Conflicts func() []clusterstatus.Conflict
 	// AuditLosses returns the sinks of the audit log that have lost events.
 	AuditLosses func() []clusterstatus.AuditLoss
 	// Files returns the configuration files that must be the same on all servers.
@@ -96,6 +100,12 @@ func (r *Report) JSON(ctx context.Context) []byte {
 	}
 	if r.Addresses != nil {
 		s.Addresses = r.Addresses()
+	}
+	if r.Edge != nil {
+		s.Edge = r.Edge()
+	}
+	if r.Conflicts != nil {
+		s.Conflicts = r.Conflicts()
 	}
 	if r.AuditLosses != nil {
 		s.AuditLosses = r.AuditLosses()

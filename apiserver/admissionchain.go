@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/restmapper"
 	"k8s.io/component-base/tracing"
 
+	barqueadmission "github.com/barque/barque/apiserver/admission"
 	"github.com/barque/barque/apiserver/admission/registry"
 	"github.com/barque/barque/apiserver/groups/admissionregistration"
 	"github.com/barque/barque/apiserver/rbac"
@@ -35,6 +36,7 @@ const mapperReset = 30 * time.Second
 
 // newAdmission makes the admission chain: the plugins that the settings choose, and around them two
 // guards that are always there, against metadata that would cost too much and against escalation.
+// Warnings about Ingresses are no plugin of Kubernetes, and see them as all plugins have left them.
 func (s *Server) newAdmission(sec *security) (admission.Interface, error) {
 	parts, err := s.admissionParts(sec)
 	if err != nil {
@@ -44,7 +46,8 @@ func (s *Server) newAdmission(sec *security) (admission.Interface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admission: %w", err)
 	}
-	chain := admission.NewChainHandler(resource.MetadataGuard{}, plugins, rbac.NewGuard(sec.rbac, sec.authorizer))
+	chain := admission.NewChainHandler(resource.MetadataGuard{}, plugins, barqueadmission.NewIngressWarnings(s.cfg.IngressProblems),
+		rbac.NewGuard(sec.rbac, sec.authorizer))
 	return admissionmetrics.WithStepMetrics(chain), nil
 }
 

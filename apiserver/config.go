@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/storage/value"
 
@@ -86,6 +87,9 @@ type Config struct {
 	Logins authn.Logins
 	// GatewayNames says which Secrets and ConfigMaps the gateway may read; nil is none.
 	GatewayNames gatewayauth.Names
+	// IngressProblems returns the annotations of an Ingress that have no effect, to warn its
+	// writers; nil is none.
+	IngressProblems func(*networkingv1.Ingress) []string
 	// Authorizers are in the configured order; nil means Node and RBAC. Their owner runs them.
 	Authorizers *authorizers.Authorizers
 	// NoAnonymous refuses requests without credentials. Otherwise they are the user

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 
 	"github.com/barque/barque/apiserver/gatewayauth"
 )
@@ -52,16 +53,26 @@ func TestTokensOfTheGateway(t *testing.T) {
 		uids[name] = must(c.admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))(t).UID
 	}
 	accounts := kubernetes.NewForConfigOrDie(c.ca.client(t, c.host, subject("system:node:n1", "system:nodes"))).CoreV1().ServiceAccounts(account.Namespace)
+	seconds := ptr.To[int64](3600)
 	request := func(kind, node string, audiences ...string) error {
 		_, err := accounts.CreateToken(ctx, account.Name, &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-			Audiences: audiences, BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: kind, Name: node, UID: uids[node]},
+			Audiences: audiences, ExpirationSeconds: seconds, BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: kind, Name: node, UID: uids[node]},
 		}}, metav1.CreateOptions{})
 		return err
 	}
 	if err := request("Node", "n1"); err != nil {
 		t.Errorf("a token of the gateway for its own Node: %v", err)
 	}
+	hour := seconds
+	seconds = nil
+	if err := request("Node", "n1"); err != nil {
+		t.Errorf("a token of the gateway for no stated time: %v", err)
+	}
+	seconds = ptr.To[int64](86400)
+	forADay := request("Node", "n1")
+	seconds = hour
 	for what, err := range map[string]error{
+		"for a day":            forADay,
 		"of another Node":      request("Node", "n2"),
 		"for another audience": request("Node", "n1", "vault"),
 		"bound to a pod":       request("Pod", "n1"),

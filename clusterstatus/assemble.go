@@ -148,7 +148,7 @@ func (a *assembly) detail(m *MemberStatus, d *raftstore.Detail) {
 		return // a server of another version, which reports it differently
 	}
 	m.Views, m.Certificates, m.Backups, m.Disk, m.Started = r.Nodes, r.Certificates, r.Backups, r.Disk, r.Started
-	m.AuditLosses, m.Files, m.DataKeys = r.AuditLosses, r.Files, r.DataKeys
+	m.AuditLosses, m.Files, m.DataKeys, m.Conflicts = r.AuditLosses, r.Files, r.DataKeys, r.Conflicts
 	a.former[m.Name], a.apart[m.Name], a.lost[m.Name], a.objects[m.Name] = r.Former, r.Apart, r.Lost, &r
 	if r.CA != nil {
 		a.cas[m.Name] = r.CA
@@ -186,7 +186,7 @@ func (a *assembly) leader() {
 	a.agentProfiles()
 	a.status.Lost = a.lost[a.status.Leader]
 	if r := a.objects[a.status.Leader]; r != nil {
-		a.status.Addresses = r.Addresses
+		a.status.Addresses, a.status.Edge = r.Addresses, r.Edge
 	}
 	names := a.names()
 	for _, h := range a.lead.Health {

@@ -71,6 +71,7 @@ func (e *Examination) Diagnose() {
 					Text: fmt.Sprintf("one write in a hundred to the log of server %s takes %s or more", m.Name, secondsText(m.Store.DiskP99Seconds))})
 			}
 		}
+		e.edge()
 	}
 	e.network()
 	for _, m := range machinesOf(e.Servers) {
@@ -192,6 +193,11 @@ func (e *Examination) network() {
 			if _, known := e.Servers[i].connections(); known {
 				continue
 			}
+		case f.Reason == faults.AddressConflict:
+			if !e.Status.warnsOfConflict(f.Node) {
+				e.Add(Warning{Severity: Attention, Node: f.Node, Mend: f.Mend, Text: f.Text})
+			}
+			continue
 		}
 		e.Add(Warning{Severity: Attention, Node: f.Node, On: f.Node, Mend: e.Procedures.From(f.Node, f.Mend), Text: f.Text})
 	}

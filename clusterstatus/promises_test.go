@@ -98,6 +98,15 @@ var promises = map[string][]func(w *world){
 		},
 	},
 	"local volumes": {func(w *world) { w.reports["s1"].Lost = []LostVolume{{Name: "pv-1", Node: "s2"}} }},
+	"addresses": {
+		func(w *world) { w.reports["s2"].Conflicts = []Conflict{{Address: "192.0.2.1", Last: Noon}} },
+		func(w *world) {
+			w.reports["s1"].Edge = &EdgeStatus{Pools: []PoolStatus{{Name: "lan", Problem: "it overlaps"}}}
+		},
+		func(w *world) {
+			w.reports["s1"].Edge = &EdgeStatus{Waiting: []WaitingService{{Service: "ns/web", Reason: "PoolExhausted"}}}
+		},
+	},
 	"settings": {
 		func(w *world) { w.files("a", "b", "a") },
 		func(w *world) { w.files("a", "", "a") },

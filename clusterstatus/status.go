@@ -63,6 +63,8 @@ type ClusterStatus struct {
 	Lost []LostVolume `json:"lostVolumes,omitempty"`
 	// Addresses are those for which the leader chooses the node that answers.
 	Addresses []AnsweredAddress `json:"addresses,omitempty"`
+	// Edge are the pools of addresses, and the leader's findings on Services and routes.
+	Edge *EdgeStatus `json:"edge,omitempty"`
 }
 
 // ServerNames are the names of the cluster's servers.
@@ -174,6 +176,7 @@ type MemberStatus struct {
 	Disk         *VolumeStatus       `json:"disk,omitempty"` // the one of the data directory
 	AuditLosses  []AuditLoss         `json:"auditLosses,omitempty"`
 	Files        []ConfigFile        `json:"files,omitempty"` // nil if its version does not report them
+	Conflicts    []Conflict          `json:"conflicts,omitempty"`
 	Started      time.Time           `json:"started,omitzero"`
 	// Joined is absent for the first server, and for one that joined before this was noted.
 	Joined *JoinedStatus `json:"joined,omitempty"`
@@ -316,6 +319,8 @@ type ServerReport struct {
 	DataKeys     *datakeys.Progress  `json:"dataKeys,omitempty"`
 	Lost         []LostVolume        `json:"lostVolumes,omitempty"`
 	Addresses    []AnsweredAddress   `json:"addresses,omitempty"` // of the leader
+	Edge         *EdgeStatus         `json:"edge,omitempty"`      // of the leader
+	Conflicts    []Conflict          `json:"conflicts,omitempty"`
 	AuditLosses  []AuditLoss         `json:"auditLosses,omitempty"`
 	Files        []ConfigFile        `json:"files"` // empty is none; absent in a report of an earlier version
 }

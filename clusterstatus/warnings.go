@@ -85,6 +85,7 @@ func warningsOf(s *ClusterStatus, statuses map[string]*raftstore.Status, by Proc
 	w.files()
 	w.profiles()
 	w.lost()
+	w.edge()
 	w.exchange()
 	w.dataKeys()
 	w.votes()

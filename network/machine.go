@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net"
 	"net/netip"
 	"runtime"
 	"time"
@@ -99,6 +100,11 @@ func (t *connectionTable) look() {
 	if err := faults.MakeRoom(runtime.NumCPU()); err != nil {
 		n.config.Logger.Warn("network: the kernel's table of connections stays as it is", "error", err)
 	}
+}
+
+// Conflict reports another machine that answers for an address of this node: see faults.Watcher.
+func (n *Network) Conflict(addr netip.Addr, mac net.HardwareAddr, link string) {
+	n.faults.Conflict(addr, mac, link)
 }
 
 // Moved reports other addresses than the Node object's.

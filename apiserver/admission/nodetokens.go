@@ -44,11 +44,15 @@ func (n *NodeRestriction) token(ctx context.Context, node string, a admission.At
 }
 
 // ofGateway allows the token by which the gateway on a node reads its routes: one for the API
-// server, which ends with the Node.
+// server, which ends with the Node, and in an hour. A thief of the node keeps it no longer than that
+// once the node's certificate is revoked.
 func ofGateway(node string, request *authenticationv1.TokenRequest) error {
 	ref := request.Spec.BoundObjectRef
 	if ref == nil || ref.Kind != "Node" || ref.APIVersion != "v1" || ref.Name != node || ref.UID == "" {
 		return fmt.Errorf("can only request tokens of the gateway bound to its own Node, with its UID")
+	}
+	if seconds := request.Spec.ExpirationSeconds; seconds != nil && *seconds > gatewayauth.TokenSeconds {
+		return fmt.Errorf("can only request tokens of the gateway for %d seconds, got %d", gatewayauth.TokenSeconds, *seconds)
 	}
 	return nil // Admit has seen the audiences
 }

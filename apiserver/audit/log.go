@@ -15,7 +15,6 @@ import (
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/plugin/pkg/audit/buffered"
 	"k8s.io/apiserver/plugin/pkg/audit/truncate"
-	"k8s.io/client-go/util/flowcontrol"
 )
 
 // Log sends events to the sinks. It implements upstream's audit.Backend.
@@ -29,7 +28,7 @@ type Log struct {
 	sinks  []*sink
 	// strangers limits the events of callers without an identity. Without it they could fill the
 	// file until it has nothing else. nil is no limit.
-	strangers flowcontrol.RateLimiter
+	strangers *limit
 	stranger  *losses
 	// refusals has events of nodes' requests in case of a refusal; nil with a policy file, which
 	// alone decides then.
@@ -67,7 +66,7 @@ func New(o *Options, defaultPath string, logger *slog.Logger) (*Log, error) {
 	if o.PolicyFile == "" {
 		l.refusals = newRefusals(l.Policy, logger)
 		l.Policy = l.refusals
-		l.strangers = flowcontrol.NewTokenBucketRateLimiter(strangersRate, strangersBurst)
+		l.strangers = newLimit(strangersRate, strangersBurst)
 		l.stranger = newLosses("limit", "callers without an identity", logger)
 	}
 	if path := o.Path(defaultPath); path != "" {
@@ -150,10 +149,12 @@ func (l *Log) Backend() audit.Backend { return backend{l} }
 func (l *Log) ProcessEvents(events ...*auditinternal.Event) bool {
 	ok := true
 	for _, e := range events {
-		if l.refusals != nil && l.refusals.drops(e) {
+		whole := e
+		e = bounded(e)
+		if l.refusals != nil && l.refusals.drops(whole, e) {
 			continue
 		}
-		if l.strangers != nil && strange(e) && !l.strangers.TryAccept() {
+		if l.strangers != nil && strange(e) && !l.strangers.takes(e) {
 			l.stranger.lost(errStrangers, e)
 			continue
 		}

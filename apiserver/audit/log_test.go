@@ -18,7 +18,10 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
@@ -332,9 +335,13 @@ func TestQueueBytes(t *testing.T) {
 			q.run(ctx)
 			close(done)
 		}()
-		for range 1000 {
+		for i := range 1000 {
 			e := event("x")
-			e.RequestObject = &runtime.Unknown{Raw: make([]byte, 1<<20)}
+			if i%2 == 0 {
+				e.RequestObject = &runtime.Unknown{Raw: make([]byte, 1<<20)}
+			} else {
+				e.Annotations = map[string]string{"a": string(make([]byte, 1<<20))}
+			}
 			q.add(e)
 		}
 		synctest.Wait()
@@ -537,6 +544,75 @@ func TestStrangers(t *testing.T) {
 		if got < n+strangersBurst || got > 2*n || len(lost) != 1 || lost[0].Sink != "limit" || int(lost[0].Events)+got != 3*n {
 			t.Errorf("%d events, lost %+v", got, lost)
 		}
+	}
+}
+
+// longEvent is of a request all of whose texts are as long as requests may be.
+func longEvent(id string) *auditinternal.Event {
+	long := strings.Repeat("é&", 300<<10)
+	e := event(id)
+	e.RequestURI, e.Verb, e.UserAgent = "/"+long, long, long
+	e.ObjectRef = &auditinternal.ObjectReference{Resource: long, Namespace: long, Name: long, Subresource: long}
+	e.ResponseStatus = &metav1.Status{Message: long, Details: &metav1.StatusDetails{Name: long}}
+	e.Annotations = map[string]string{"reason": long}
+	for range 1000 {
+		e.SourceIPs = append(e.SourceIPs, "2001:db8::1")
+		e.ResponseStatus.Details.Causes = append(e.ResponseStatus.Details.Causes, metav1.StatusCause{Message: long})
+	}
+	return e
+}
+
+// TestLongTexts: one request cannot fill the files or the memory. Its event stays as it was for
+// others.
+func TestLongTexts(t *testing.T) {
+	e := longEvent("long")
+	got := bounded(e)
+	if size := sizeOf(got); size > 64*maxText || size < maxText {
+		t.Errorf("an event of %d bytes", size)
+	}
+	if len(e.RequestURI) < 500<<10 || len(e.SourceIPs) != 1000 || len(e.ResponseStatus.Details.Causes) != 1000 {
+		t.Error("the event itself was changed")
+	}
+	for text := range texts(got) {
+		if *text != "" && *text != "2001:db8::1" && (!utf8.ValidString(*text) || !strings.HasSuffix(*text, cutMark) || len(*text) > maxText) {
+			t.Errorf("%d bytes: %.20q", len(*text), *text)
+		}
+	}
+	if short := event("short"); bounded(short) != short {
+		t.Error("a short event was copied")
+	}
+}
+
+// TestStrangersBytes: a stranger's events have a bound in bytes, too. So has a refused node.
+func TestStrangersBytes(t *testing.T) {
+	for name, who := range map[string]authenticationv1.UserInfo{
+		"a stranger": {Username: "system:anonymous"},
+		"a node":     {Username: "system:node:n1", Groups: []string{"system:nodes"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "audit.log")
+			l := newLog(t, NewOptions(), path)
+			stop := run(t, l)
+			e := longEvent("long")
+			e.User = who
+			e.Verb, e.ObjectRef.Resource, e.ObjectRef.Subresource = "get", "pods", "" // the policy omits it for nodes
+			e.ResponseStatus.Code = http.StatusForbidden
+			for range 100 {
+				l.ProcessEvents(e)
+			}
+			l.ProcessEvents(event("ann"))
+			stop()
+			info, err := os.Stat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if info.Size() > 2*limitBurst || info.Size() < limitBurst/100 {
+				t.Errorf("%d bytes are in the file", info.Size())
+			}
+			if got := ids(t, path); got[len(got)-1] != "ann" {
+				t.Errorf("the last one is %s", got[len(got)-1])
+			}
+		})
 	}
 }
 

@@ -22,7 +22,7 @@ const (
 	// maxQueueBytes bounds the memory of a queue, beside its bound in events: one event with its
 	// bodies may have megabytes.
 	maxQueueBytes = 64 << 20
-	// eventBytes is about the memory of an event without its bodies.
+	// eventBytes is about the memory of an event without its texts and bodies.
 	eventBytes = 2 << 10
 	// flushTimeout bounds the flush at a stop.
 	flushTimeout = 5 * time.Second
@@ -59,18 +59,6 @@ func newQueue(to target, config buffered.BatchConfig, senders int, lost func(err
 		q.throttle = flowcontrol.NewTokenBucketRateLimiter(config.ThrottleQPS, config.ThrottleBurst)
 	}
 	return q
-}
-
-// sizeOf returns about how many bytes of memory an event takes.
-func sizeOf(e *auditinternal.Event) int {
-	n := eventBytes
-	if e.RequestObject != nil {
-		n += len(e.RequestObject.Raw)
-	}
-	if e.ResponseObject != nil {
-		n += len(e.ResponseObject.Raw)
-	}
-	return n
 }
 
 // add implements sink. The caller reuses the events.

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/lru"
 )
 
@@ -23,7 +22,7 @@ import (
 // file until it has nothing else.
 type refusals struct {
 	policy audit.PolicyRuleEvaluator
-	nodes  *lru.Cache // flowcontrol.RateLimiter by user
+	nodes  *lru.Cache // *limit by user
 	node   *losses
 }
 
@@ -52,27 +51,27 @@ func (r *refusals) EvaluatePolicyRule(a authorizer.Attributes) audit.RequestAudi
 }
 
 // drops reports whether an event exists for a refusal only, and there was none, or there are too
-// many of that node.
-func (r *refusals) drops(e *auditinternal.Event) bool {
+// many of that node. bounded is the event as it is written.
+func (r *refusals) drops(e, bounded *auditinternal.Event) bool {
 	if !r.extra(e) {
 		return false
 	}
 	if e.ResponseStatus == nil || e.ResponseStatus.Code != http.StatusForbidden && e.ResponseStatus.Code != http.StatusUnauthorized {
 		return true
 	}
-	if r.limiter(e.User.Username).TryAccept() {
+	if r.limit(e.User.Username).takes(bounded) {
 		return false
 	}
 	r.node.lost(fmt.Errorf("%s is refused too often", e.User.Username), e)
 	return true
 }
 
-// limiter returns the limiter of a node. Two at once are harmless.
-func (r *refusals) limiter(node string) flowcontrol.RateLimiter {
+// limit returns the limit of a node. Two at once are harmless.
+func (r *refusals) limit(node string) *limit {
 	if l, ok := r.nodes.Get(node); ok {
-		return l.(flowcontrol.RateLimiter)
+		return l.(*limit)
 	}
-	l := flowcontrol.NewTokenBucketRateLimiter(refusedRate, refusedBurst)
+	l := newLimit(refusedRate, refusedBurst)
 	r.nodes.Add(node, l)
 	return l
 }

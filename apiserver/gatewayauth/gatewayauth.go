@@ -15,6 +15,10 @@ import (
 // Account is the service account of the gateway.
 var Account = types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: "barque-gateway"}
 
+// TokenSeconds is how long a token of the account is valid that a node requests. Without a
+// request of its own it is as long, by default.
+const TokenSeconds = 3600
+
 // User is the name by which the API knows it.
 var User = serviceaccount.MakeUsername(Account.Namespace, Account.Name)
 

@@ -108,7 +108,7 @@ installed.
 	}
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return &usageError{c.CommandPath(), err} })
 	cmd.SetVersionTemplate("barque {{.Version}}\n")
-	cmd.AddCommand(serverCommand(), agentCommand(), clusterCommand(), snapshotCommand(), secretsEncryptCommand(), tokenCommand(), userCommand(), certCommand(), auditCommand(), imageCommand(), proxyCommand(), devCommand(), checkCommand(), verifyCommand(), versionCommand(), completionCommand(),
+	cmd.AddCommand(serverCommand(), agentCommand(), clusterCommand(), snapshotCommand(), secretsEncryptCommand(), tokenCommand(), userCommand(), certCommand(), auditCommand(), imageCommand(), ingressCommand(), proxyCommand(), devCommand(), checkCommand(), verifyCommand(), versionCommand(), completionCommand(),
 		&cobra.Command{Use: "kubectl", Short: "Run kubectl, with the cluster's kubeconfig unless another one is set", DisableFlagParsing: true})
 	cmd.SetHelpCommand(helpCommand())
 	cmd.InitDefaultHelpCmd()

@@ -37,7 +37,7 @@ func strict(cmd *cobra.Command) {
 
 // mayNotBeEmpty are flags whose empty value, such as an unset shell variable, would silently change
 // the meaning.
-var mayNotBeEmpty = []string{"gateway-access-log", "file", "serial", "anonymous-paths", "pod-security-default", "profile", "data-dir", "dir", "config-dir", "unit-dir", "listen", "server", "join", "name", "node-ip", "node-external-ip", "network", "overlay", "token-file",
+var mayNotBeEmpty = []string{"gateway-access-log", "ingress-class", "gateway-class", "file", "serial", "anonymous-paths", "pod-security-default", "profile", "data-dir", "dir", "config-dir", "unit-dir", "listen", "server", "join", "name", "node-ip", "node-external-ip", "network", "overlay", "token-file",
 	"restore-from", "restore-key-file", "ca-file", "ca-key-file", "snapshot-key-file", "key-file", "role", "kubeconfig", "zone", "node-taint", "peers", "agent-cidr",
 	"container-runtime-endpoint", "registries", "cgroup-root", "cluster-cidr", "service-cidr", "cluster-domain", "raft-log-store",
 	"store-memory-limit", "snapshot-dir", "user", "verb", "resource", "decrypt", "namespace", "audit-policy-file", "audit-log-format", "audit-log-mode", "audit-log-version",

@@ -23,7 +23,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -205,23 +204,10 @@ func marked(s *corev1.Service) bool {
 
 // ofNode returns all Services if the node's addresses, or whether it takes traffic, have changed.
 func (t *term) ofNode(old, now *corev1.Node) []runtime.Key {
-	if old != nil && now != nil && sameForClients(old, now) {
-		return nil // nodes report their state all the time
+	if balancers.SameForClients(old, now) {
+		return nil
 	}
 	return t.keys(everyone)
-}
-
-// sameForClients reports whether nothing of a node has changed that decides whether, and where,
-// clients reach it.
-func sameForClients(a, b *corev1.Node) bool {
-	return slices.Equal(a.Status.Addresses, b.Status.Addresses) && isReady(a) == isReady(b) &&
-		maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Spec.Taints, b.Spec.Taints) && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil)
-}
-
-func isReady(n *corev1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
 }
 
 // ofNamespace returns the Services of a namespace whose labels have changed: pools select by them.
@@ -234,6 +220,9 @@ func (t *term) ofNamespace(old, now *corev1.Namespace) []runtime.Key {
 
 // ofSlice returns the Service of a slice, if its addresses follow its endpoints.
 func (t *term) ofSlice(old, now *discoveryv1.EndpointSlice) []runtime.Key {
+	if balancers.SameNodes(old, now) {
+		return nil
+	}
 	if now == nil {
 		now = old
 	}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,7 +24,9 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	gatewayclient "sigs.k8s.io/gateway-api/pkg/client/clientset/versioned/typed/apis/v1"
 
+	"github.com/barque/barque/edge/gateway/model"
 	"github.com/barque/barque/edge/gateway/translate"
+	"github.com/barque/barque/internal/balancers"
 	"github.com/barque/barque/internal/lifecycle"
 )
 
@@ -65,6 +68,8 @@ type Statuses struct {
 	secrets     *Secrets
 	authorities *Authorities
 	wake        chan struct{}
+	// routed are the served objects of the last round; nil while this server does not lead.
+	routed atomic.Pointer[[]routed]
 }
 
 // NewStatuses returns a writer that does not run yet. Every server has one and follows the objects.
@@ -79,6 +84,9 @@ func NewStatuses(config StatusConfig) (*Statuses, error) {
 		}
 	}
 	if _, err := o.namespaces.AddEventHandler(relabelled(s.poke)); err != nil {
+		return nil, err
+	}
+	if _, err := o.services.AddEventHandler(holding(s.poke)); err != nil {
 		return nil, err
 	}
 	// The kubelet's reports of a Node say nothing new about its addresses.
@@ -102,29 +110,17 @@ func (s *Statuses) poke() {
 	}
 }
 
-// addressesOf are the addresses at which clients reach the gateway of a node: those that are for
-// clients outside, or else those of the cluster.
+// addressesOf are the addresses at which clients reach the gateway of a node.
 func addressesOf(n *corev1.Node) (all []string) {
-	if _, ok := n.Labels[NodeLabel]; !ok {
+	if _, on := n.Labels[NodeLabel]; !on || !balancers.Eligible(n) {
 		return nil
 	}
-	ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
-	if !ready {
-		return nil
-	}
-	for _, kind := range []corev1.NodeAddressType{corev1.NodeExternalIP, corev1.NodeInternalIP} {
-		for _, a := range n.Status.Addresses {
-			if a.Type == kind {
-				all = append(all, a.Address)
-			}
-		}
-		if len(all) > 0 {
-			return all
+	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+		for _, a := range balancers.AddressesOf(n, family) {
+			all = append(all, a.String())
 		}
 	}
-	return nil
+	return all
 }
 
 // maxAddresses is how many addresses the Gateway API lets a status have.
@@ -146,7 +142,8 @@ func (s *Statuses) addresses() ([]string, error) {
 
 // Lead writes statuses until ctx ends, with the rights of the status writer in the leader's term.
 func (s *Statuses) Lead(ctx context.Context, client kubernetes.Interface, gateways gatewayclient.GatewayV1Interface, recorder record.EventRecorder) error {
-	w := &statusWriter{Statuses: s, client: client, gateways: gateways, recorder: recorder, told: map[types.UID]string{}}
+	defer s.routed.Store(nil)
+	w := &statusWriter{Statuses: s, client: client, gateways: gateways, recorder: recorder, told: map[toldOf]string{}}
 	return lifecycle.All(ctx, s.secrets.Run, s.authorities.Run, func(ctx context.Context) error {
 		if !s.objects.waitForSync(ctx) {
 			return nil
@@ -180,7 +177,13 @@ type statusWriter struct {
 	gateways gatewayclient.GatewayV1Interface
 	recorder record.EventRecorder
 	// told are the last events about Ingresses.
-	told map[types.UID]string
+	told map[toldOf]string
+}
+
+// toldOf is an Ingress with one of the kinds of its events.
+type toldOf struct {
+	uid  types.UID
+	kind string
 }
 
 // write writes each status that differs from the computed one.
@@ -202,12 +205,18 @@ func (w *statusWriter) write(ctx context.Context) error {
 		keep(w.class(ctx, c))
 	}
 	routes := w.routes(ctx, cluster, ports, keep)
+	served := routes.served
 	for _, g := range list[gatewayv1.Gateway](o.gateways) {
 		if translate.Ours(cluster.GatewayClass(string(g.Spec.GatewayClassName))) {
-			sets := translate.TranslateListenerSets(cluster, ports, g)
-			keep(w.gateway(ctx, g, translate.TranslateGateway(cluster, ports, g), sets, routes, addresses))
+			t, sets := translate.TranslateGateway(cluster, ports, g), translate.TranslateListenerSets(cluster, ports, g)
+			served = append(served, routed{origin: model.Origin{Kind: "Gateway", NamespacedName: nameOf(g)}, certificates: certificatesFor(open(t.Listeners))})
+			keep(w.gateway(ctx, g, t, sets, routes, addresses))
 			for i := range sets {
-				keep(w.listenerSet(ctx, &sets[i], routes, len(addresses) > 0))
+				set := &sets[i]
+				served = append(served, routed{
+					origin: model.Origin{Kind: "ListenerSet", NamespacedName: nameOf(set.Set)}, certificates: certificatesFor(open(set.Listeners)),
+				})
+				keep(w.listenerSet(ctx, set, routes, len(addresses) > 0))
 			}
 		}
 	}
@@ -218,10 +227,13 @@ func (w *statusWriter) write(ctx context.Context) error {
 	for _, in := range list[networkingv1.Ingress](o.ingresses) {
 		there[in.UID] = true
 		if o.ours(in) {
-			keep(w.ingress(ctx, in, translate.TranslateIngress(cluster, ports, in), addresses))
+			t := translate.TranslateIngress(cluster, ports, in)
+			served = append(served, routed{t.Model.Origin, t.Services, certificatesFor(t.Listeners)})
+			keep(w.ingress(ctx, in, t, addresses))
 		}
 	}
-	maps.DeleteFunc(w.told, func(uid types.UID, _ string) bool { return !there[uid] })
+	w.routed.Store(&served)
+	maps.DeleteFunc(w.told, func(of toldOf, _ string) bool { return !there[of.uid] })
 	return first
 }
 
@@ -241,7 +253,8 @@ func (w *statusWriter) want(cluster view) {
 	}
 	for _, in := range list[networkingv1.Ingress](w.objects.ingresses) {
 		if w.objects.ours(in) {
-			add(secrets, certificatesOf(in))
+			certificates, _ := translate.IngressSecrets(in)
+			add(secrets, certificates)
 		}
 	}
 	for _, p := range list[gatewayv1.BackendTLSPolicy](w.objects.policies) {
@@ -251,19 +264,23 @@ func (w *statusWriter) want(cluster view) {
 	w.authorities.Want(authorities)
 }
 
-// routed is what other statuses have from the routes.
-type routed struct {
+// reached is what other statuses have from the routes.
+type reached struct {
+	served   []routed
 	attached map[translate.Attached]int32
 	// gateways are those through which a Service is reached.
 	gateways map[types.NamespacedName]map[types.NamespacedName]bool
 }
 
 // routes writes the statuses of all routes.
-func (w *statusWriter) routes(ctx context.Context, cluster view, ports translate.Ports, keep func(error)) routed {
-	o, all := w.objects, routed{map[translate.Attached]int32{}, map[types.NamespacedName]map[types.NamespacedName]bool{}}
+func (w *statusWriter) routes(ctx context.Context, cluster view, ports translate.Ports, keep func(error)) reached {
+	o, all := w.objects, reached{attached: map[translate.Attached]int32{}, gateways: map[types.NamespacedName]map[types.NamespacedName]bool{}}
 	count := func(r translate.Route) []gatewayv1.RouteParentStatus {
 		for _, a := range r.Attached {
 			all.attached[a]++
+		}
+		if len(r.Attached) > 0 {
+			all.served = append(all.served, routed{origin: r.Model.Origin, services: r.Services})
 		}
 		for _, s := range r.Services {
 			if all.gateways[s] == nil {
@@ -326,7 +343,7 @@ func (w *statusWriter) class(ctx context.Context, c *gatewayv1.GatewayClass) err
 }
 
 func (w *statusWriter) gateway(
-	ctx context.Context, g *gatewayv1.Gateway, t translate.Gateway, sets []translate.ListenerSet, routes routed, addresses []string,
+	ctx context.Context, g *gatewayv1.Gateway, t translate.Gateway, sets []translate.ListenerSet, routes reached, addresses []string,
 ) error {
 	next := g.DeepCopy()
 	next.Status.Conditions, _ = conditions(g.Status.Conditions, t.Conditions(sets, len(addresses) > 0))
@@ -336,7 +353,7 @@ func (w *statusWriter) gateway(
 		next.Status.Addresses = append(next.Status.Addresses, gatewayv1.GatewayStatusAddress{Type: &kind, Value: a})
 	}
 	next.Status.Listeners = nil
-	name := types.NamespacedName{Namespace: g.Namespace, Name: g.Name}
+	name := nameOf(g)
 	for _, l := range t.Listeners {
 		of := gatewayv1.ListenerStatus{
 			Name: gatewayv1.SectionName(l.Name), SupportedKinds: l.Kinds,
@@ -368,12 +385,12 @@ func (w *statusWriter) gateway(
 	return err
 }
 
-func (w *statusWriter) listenerSet(ctx context.Context, t *translate.ListenerSet, routes routed, addressed bool) error {
+func (w *statusWriter) listenerSet(ctx context.Context, t *translate.ListenerSet, routes reached, addressed bool) error {
 	s := t.Set
 	next := s.DeepCopy()
 	next.Status.Conditions, _ = conditions(s.Status.Conditions, t.Conditions(addressed))
 	next.Status.Listeners = nil
-	name := types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
+	name := nameOf(s)
 	for _, l := range t.Listeners {
 		of := gatewayv1.ListenerEntryStatus{
 			Name: gatewayv1.SectionName(l.Name), SupportedKinds: l.Kinds,
@@ -399,7 +416,7 @@ func (w *statusWriter) listenerSet(ctx context.Context, t *translate.ListenerSet
 const maxAncestors = 16
 
 // policy writes the status of a policy: it has the Gateways through which its Services are reached.
-func (w *statusWriter) policy(ctx context.Context, cluster view, p *gatewayv1.BackendTLSPolicy, routes routed) error {
+func (w *statusWriter) policy(ctx context.Context, cluster view, p *gatewayv1.BackendTLSPolicy, routes reached) error {
 	gateways := map[types.NamespacedName]bool{}
 	for _, s := range translate.Targets(p) {
 		maps.Copy(gateways, routes.gateways[s])
@@ -464,14 +481,15 @@ func routeStatus(have gatewayv1.RouteStatus, ours []gatewayv1.RouteParentStatus)
 }
 
 func (w *statusWriter) ingress(ctx context.Context, in *networkingv1.Ingress, t translate.Ingress, addresses []string) error {
-	for _, c := range certificatesOf(in) {
-		if err := w.secrets.Problem(c); err != nil && err != errAbsent {
-			t.Problems = append(t.Problems, "the Secret "+c.Name+" has no certificate: "+err.Error())
-		}
+	reason := "NoEffect"
+	if t.Refused {
+		reason = "Refused"
 	}
-	w.tell(in, t)
+	w.tell(in, "problems", reason, t.Problems)
+	w.tell(in, "ports", portInUse, t.Taken)
+	w.tell(in, "certificates", certificateProblem, w.certificateEvents(t.Listeners, time.Now()))
 	var want []networkingv1.IngressLoadBalancerIngress
-	if !t.Refused {
+	if nowhere := len(t.Taken) > 0 && len(t.Listeners) == 0; !t.Refused && !nowhere {
 		for _, a := range addresses {
 			want = append(want, networkingv1.IngressLoadBalancerIngress{IP: a})
 		}
@@ -485,28 +503,29 @@ func (w *statusWriter) ingress(ctx context.Context, in *networkingv1.Ingress, t 
 	return err
 }
 
-func certificatesOf(in *networkingv1.Ingress) []types.NamespacedName {
-	certificates, _ := translate.IngressSecrets(in)
-	return slices.Compact(certificates)
+// Reasons of events about a port of the nodes that the gateway lacks, and about certificates that
+// clients refuse.
+const (
+	portInUse          = "GatewayPortInUse"
+	certificateProblem = "CertificateProblem"
+)
+
+func nameOf(o metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// tell makes an event of the fields without effect, once for each set of problems.
-func (w *statusWriter) tell(in *networkingv1.Ingress, t translate.Ingress) {
-	text := ""
-	for _, p := range slices.Compact(slices.Sorted(slices.Values(t.Problems))) {
+// tell makes an event of problems of one kind, once for each set of them.
+func (w *statusWriter) tell(in *networkingv1.Ingress, kind, reason string, problems []string) {
+	of, text := toldOf{in.UID, kind}, ""
+	for _, p := range slices.Compact(slices.Sorted(slices.Values(problems))) {
 		text += p + "; "
 	}
-	if text == w.told[in.UID] {
+	if text == w.told[of] {
 		return
 	}
-	w.told[in.UID] = text
-	maps.DeleteFunc(w.told, func(_ types.UID, text string) bool { return text == "" })
-	if text == "" {
-		return
+	w.told[of] = text
+	maps.DeleteFunc(w.told, func(_ toldOf, text string) bool { return text == "" })
+	if text != "" {
+		w.recorder.Event(in, corev1.EventTypeWarning, reason, text[:len(text)-2])
 	}
-	reason := "NoEffect"
-	if t.Refused {
-		reason = "Refused"
-	}
-	w.recorder.Event(in, corev1.EventTypeWarning, reason, text[:len(text)-2])
 }

@@ -50,7 +50,7 @@ func newStatuses(t *testing.T, r *rig) *statuses {
 	}
 	r.start()
 	events := record.NewFakeRecorder(16)
-	w := &statusWriter{Statuses: s, client: r.client, gateways: r.gateways, recorder: events, told: map[types.UID]string{}}
+	w := &statusWriter{Statuses: s, client: r.client, gateways: r.gateways, recorder: events, told: map[toldOf]string{}}
 	w.want(view{Objects: r.objects})
 	return &statuses{r, w, events}
 }
@@ -274,7 +274,7 @@ spec: {ingressClassName: barque, defaultBackend: {service: {name: s, port: {numb
 	}
 
 	// The Secret and the ConfigMap come.
-	certificate, key := pair(t, "example.com")
+	certificate, key := selfSigned(t, "example.com")
 	s.secret("a", "cert", map[string][]byte{corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key})
 	s.configMap("a", "ca", string(certificate))
 	if err := s.write(ctx); err != nil {
@@ -291,7 +291,7 @@ spec: {ingressClassName: barque, defaultBackend: {service: {name: s, port: {numb
 // TestLead: the leader writes statuses by itself, with the Secrets that it reads, until its term
 // ends.
 func TestLead(t *testing.T) {
-	certificate, key := pair(t, "example.com")
+	certificate, key := selfSigned(t, "example.com")
 	r := newRig(t, nodeWith("192.0.2.1", map[string]string{NodeLabel: "true"}, corev1.ConditionTrue),
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "cert", Namespace: "a"}, Data: map[string][]byte{corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key}},
 		read[gatewayv1.Gateway](t, "metadata: {name: g, namespace: a}\nspec: {gatewayClassName: barque, listeners: [{name: tls, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: cert}]}}]}"),

@@ -45,7 +45,7 @@ func (s *Settings) ports(o *Objects) translate.Ports {
 			ours = append(ours, g)
 		}
 	}
-	p.Modes = translate.Modes(cluster, p, ours)
+	p.Modes, p.Taken = translate.Modes(cluster, p, ours), o.taken(s.mine())
 	return p
 }
 
@@ -143,7 +143,7 @@ func (n *Node) follow() error {
 		{o.ingressClasses, everything}, {o.classes, everything}, {o.gateways, everything},
 		{o.listenerSets, everything}, {o.grants, everything},
 		{o.namespaces, relabelled(func() { n.note(func() { n.all = true }) })},
-		{o.services, service}, {o.slices, slice},
+		{o.services, service}, {o.services, holding(func() { n.note(func() { n.all = true }) })}, {o.slices, slice},
 		{o.policies, cache.ResourceEventHandlerFuncs{AddFunc: policy, DeleteFunc: policy, UpdateFunc: func(before, now any) {
 			if !onlyStatus(before, now) {
 				policy(before)

@@ -97,6 +97,11 @@ func newObjects(client kubernetes.Interface, gateways gatewayclient.GatewayV1Int
 			return nil, err
 		}
 	}
+	if o.services.GetIndexer().GetIndexers()[takenIndex] == nil {
+		if err := o.services.AddIndexers(cache.Indexers{takenIndex: portsOfNodes}); err != nil {
+			return nil, err
+		}
+	}
 	for resource, i := range map[string]cache.SharedIndexInformer{"ingresses": o.ingresses, "ingressclasses": o.ingressClasses} {
 		o.patient(i, resource)
 	}
@@ -356,6 +361,15 @@ func (o *Objects) ours(in *networkingv1.Ingress) bool {
 	}
 	class := get[networkingv1.IngressClass](o.ingressClasses, name)
 	return class != nil && class.Spec.Controller == translate.IngressController
+}
+
+// AnnotationProblems returns the annotations of an Ingress of our class that have no effect, in the
+// words of its events; none for another class.
+func (o *Objects) AnnotationProblems(in *networkingv1.Ingress) []string {
+	if !o.ours(in) {
+		return nil
+	}
+	return translate.AnnotationProblems(in)
 }
 
 // Names reports whether an object that the gateway serves names a Secret or a ConfigMap, and may

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/barque/barque/edge/pool"
+	"github.com/barque/barque/internal/lifecycle"
 )
 
 // showEvery bounds how often the statuses of pools follow the Services.
@@ -31,11 +33,17 @@ func (p *Provider) Run(ctx context.Context, config *rest.Config, changed func())
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
-	return p.follow(ctx, client, changed)
+	if p.cfg.Gateway == nil {
+		return p.follow(ctx, client, changed)
+	}
+	return lifecycle.All(ctx,
+		func(ctx context.Context) error { return p.follow(ctx, client, changed) },
+		func(ctx context.Context) error { return p.cfg.Gateway.Follow(ctx, changed) })
 }
 
 func (p *Provider) follow(ctx context.Context, client dynamic.Interface, changed func()) error {
 	p.set(nil, false)
+	defer p.set(nil, false) // another server's from now on
 	informer := dynamicinformer.NewFilteredDynamicInformer(
 		client, pool.Resource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
 	dirty := make(chan struct{}, 1)
@@ -129,8 +137,18 @@ func (p *Provider) set(pools []*pool.Object, known bool) bool {
 	return changed
 }
 
-// show writes the statuses of pools that are not as they should be.
-func (p *Provider) show(ctx context.Context, client dynamic.Interface) error {
+// Pool is the state of an AddressPool.
+type Pool struct {
+	Name       string
+	Used, Free int64
+	// Ready means that it gives addresses. Reason and Message are those of its condition.
+	Ready           bool
+	Reason, Message string
+	object          *pool.Object
+}
+
+// Pools returns the state of all pools, and none while this server does not lead.
+func (p *Provider) Pools() []Pool {
 	p.mu.Lock()
 	objects := p.pools
 	p.mu.Unlock()
@@ -148,13 +166,43 @@ func (p *Provider) show(ctx context.Context, client dynamic.Interface) error {
 	for _, o := range objects {
 		byName[o.Name] = o
 	}
+	var out []Pool
 	for _, j := range pool.Judge(objects, p.clusterRanges()) {
-		o := byName[j.Pool.Name]
-		next := pool.Status{Conditions: append([]metav1.Condition(nil), o.Status.Conditions...)}
-		next.Used, next.Free = pool.Count(j.Pool, services, reserved)
-		ready := metav1.Condition{Type: pool.Ready, Status: metav1.ConditionTrue, Reason: j.Reason, Message: j.Message,
+		of := Pool{Name: j.Pool.Name, Ready: !j.Pool.Faulty, Reason: j.Reason, Message: j.Message, object: byName[j.Pool.Name]}
+		of.Used, of.Free = pool.Count(j.Pool, services, reserved)
+		out = append(out, of)
+	}
+	return out
+}
+
+// addresses describes the metric of pools.
+var addresses = prometheus.NewDesc("barque_edge_pool_addresses",
+	"Addresses of an AddressPool, in the view of the leader, by state: used or free.", []string{"pool", "state"}, nil)
+
+// Describe implements prometheus.Collector.
+func (p *Provider) Describe(to chan<- *prometheus.Desc) { to <- addresses }
+
+// Collect implements prometheus.Collector. A pool that is not ready gives none of its free
+// addresses.
+func (p *Provider) Collect(to chan<- prometheus.Metric) {
+	for _, of := range p.Pools() {
+		free := of.Free
+		if !of.Ready {
+			free = 0
+		}
+		to <- prometheus.MustNewConstMetric(addresses, prometheus.GaugeValue, float64(of.Used), of.Name, "used")
+		to <- prometheus.MustNewConstMetric(addresses, prometheus.GaugeValue, float64(free), of.Name, "free")
+	}
+}
+
+// show writes the statuses of pools that are not as they should be.
+func (p *Provider) show(ctx context.Context, client dynamic.Interface) error {
+	for _, of := range p.Pools() {
+		o := of.object
+		next := pool.Status{Conditions: append([]metav1.Condition(nil), o.Status.Conditions...), Used: of.Used, Free: of.Free}
+		ready := metav1.Condition{Type: pool.Ready, Status: metav1.ConditionTrue, Reason: of.Reason, Message: of.Message,
 			ObservedGeneration: o.Generation}
-		if j.Pool.Faulty {
+		if !of.Ready {
 			ready.Status = metav1.ConditionFalse
 		}
 		meta.SetStatusCondition(&next.Conditions, ready)

@@ -12,6 +12,7 @@
 package provider
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -44,8 +45,21 @@ type Config struct {
 	Reserved map[netip.Addr]string
 	// Ports are ports of the nodes that no Service may take over; the value names the owner.
 	Ports map[balancers.Port]string
+	// Gateway knows the ports of the nodes that routes need; nil is none.
+	Gateway Gateway
 	// FirstNodePort and LastNodePort bound the node ports, which no Service may take over either.
 	FirstNodePort, LastNodePort int32
+}
+
+// Gateway is the gateway of the nodes. A Service gets no port that a route needs, and keeps one
+// that it has.
+type Gateway interface {
+	// PortUser returns the object that needs a port, such as "the Ingress default/web"; "" if none
+	// does. known is false before it knows.
+	PortUser(port uint16) (user string, known bool)
+	// Follow calls changed when answers of PortUser have changed, and at first when it knows, until
+	// ctx ends.
+	Follow(ctx context.Context, changed func()) error
 }
 
 // Provider implements controllers/servicelb's interface of that name.
@@ -134,6 +148,11 @@ func (p *Provider) Balance(
 		return status, false, nil
 	}
 	if kindOf(s, len(objects) > 0) == balancers.NodesCondition {
+		if p.cfg.Gateway != nil {
+			if _, known := p.cfg.Gateway.PortUser(0); !known {
+				return status, false, nil
+			}
+		}
 		status, refused = p.ofNodes(s, all)
 	} else {
 		status, refused = p.ofPools(s, all, objects, avoid)
@@ -191,10 +210,16 @@ func (p *Provider) slicesOf(s *corev1.Service) []*discoveryv1.EndpointSlice {
 	return out
 }
 
-// portInUse returns the holder of a port of the nodes beside Services, and "" for a free one.
-func (p *Provider) portInUse(port balancers.Port) string {
+// portInUse returns the holder of a port of the nodes beside Services, and "" for a free one. has
+// says that the Service has it already.
+func (p *Provider) portInUse(port balancers.Port, has bool) string {
 	if by, ok := p.cfg.Ports[port]; ok {
 		return by
+	}
+	if p.cfg.Gateway != nil && port.Protocol == corev1.ProtocolTCP && !has {
+		if by, _ := p.cfg.Gateway.PortUser(uint16(port.Port)); by != "" {
+			return by
+		}
 	}
 	if port.Port >= p.cfg.FirstNodePort && port.Port <= p.cfg.LastNodePort {
 		return fmt.Sprintf("the range of node ports, %d-%d", p.cfg.FirstNodePort, p.cfg.LastNodePort)

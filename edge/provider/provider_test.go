@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -47,7 +49,7 @@ func external(n *corev1.Node) {
 	n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "203.0.113." + n.Name})
 }
 
-func tainted(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: toBeDeleted}} }
+func tainted(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "ToBeDeletedByClusterAutoscaler"}} }
 
 func service(name string, change ...func(*corev1.Service)) *corev1.Service {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: corev1.ServiceSpec{
@@ -184,6 +186,33 @@ func TestBalance(t *testing.T) {
 	}
 }
 
+// TestManyNodes: a status has a bounded number of the nodes' addresses, and those that it has stay
+// when other nodes come.
+func TestManyNodes(t *testing.T) {
+	nodes := func(from, to int) (all []*corev1.Node) {
+		for i := from; i <= to; i++ {
+			all = append(all, node(fmt.Sprint(i)))
+		}
+		return all
+	}
+	s := service("a")
+	first := nodeAddresses(s, nodes(101, 250), nil)
+	if len(first) != mostAddresses {
+		t.Fatalf("%d addresses, want %d", len(first), mostAddresses)
+	}
+	for _, a := range first {
+		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, balancers.Ingress(a, balancers.Wanted(s)))
+	}
+	s.Status.Conditions = []metav1.Condition{{Type: balancers.NodesCondition, Status: metav1.ConditionTrue}}
+	if more := nodeAddresses(s, nodes(1, 250), nil); !slices.Equal(first, more) {
+		t.Errorf("%v\nbecame with more nodes\n%v", first, more)
+	}
+	less := nodeAddresses(s, nodes(102, 250), nil) // 101 has gone
+	if len(less) != mostAddresses || less[0] != netip.MustParseAddr("192.0.2.102") || less[mostAddresses-1] != netip.MustParseAddr("192.0.2.165") {
+		t.Errorf("after a node has gone: %v", less)
+	}
+}
+
 func described(status corev1.ServiceStatus, err error) string {
 	var out []string
 	for _, c := range status.Conditions {
@@ -199,6 +228,55 @@ func described(status corev1.ServiceStatus, err error) string {
 		out = append(out, r.Message)
 	}
 	return strings.Join(out, " ")
+}
+
+// routes is a Gateway with fixed answers.
+type routes struct {
+	users map[uint16]string
+	known bool
+}
+
+func (r *routes) PortUser(port uint16) (string, bool) { return r.users[port], r.known }
+
+func (r *routes) Follow(ctx context.Context, changed func()) error {
+	r.known = true
+	changed()
+	<-ctx.Done()
+	return nil
+}
+
+// TestPortsOfRoutes: a Service gets no port that a route needs, and none before the routes are
+// known; it keeps one that it has.
+func TestPortsOfRoutes(t *testing.T) {
+	p := made(t, node("1"))
+	used := &routes{users: map[uint16]string{80: "the Ingress ns/web"}}
+	p.cfg.Gateway = used
+	p.set(nil, true)
+	if _, known, _ := p.Balance(service("a", on(81)), nil, nil); known {
+		t.Error("it gives ports of the nodes before it knows the routes")
+	}
+	if _, known, _ := p.Balance(service("a", class(balancers.ClassPool)), nil, nil); !known {
+		t.Error("an address of a pool waits for the routes")
+	}
+	used.known = true
+	udp := service("a")
+	udp.Spec.Ports[0].Protocol = corev1.ProtocolUDP
+	for name, c := range map[string]struct {
+		s    *corev1.Service
+		want string
+	}{
+		"a route's":         {service("a"), "NodeAddress PortInUse the port 80/TCP of the nodes is in use by the Ingress ns/web"},
+		"the Service's own": {service("a", has(balancers.NodesCondition, "192.0.2.1")), "NodeAddress Assigned 192.0.2.1[80/TCP]"},
+		"another port":      {service("a", on(81)), "NodeAddress Assigned 192.0.2.1[81/TCP]"},
+		"UDP":               {udp, "NodeAddress Assigned 192.0.2.1[80/UDP]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status, _, err := p.Balance(c.s, []*corev1.Service{c.s}, nil)
+			if got := described(status, err); !strings.HasPrefix(got, c.want) {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+		})
+	}
 }
 
 // TestServes: a Service with another class, or with an address that another load balancer has
@@ -259,6 +337,16 @@ func TestPoolsAndTheirStatuses(t *testing.T) {
 		<-time.After(3 * time.Second)
 		synctest.Wait()
 		want("pods", 0, 0, metav1.ConditionFalse)
+		metrics := `# HELP barque_edge_pool_addresses Addresses of an AddressPool, in the view of the leader, by state: used or free.
+# TYPE barque_edge_pool_addresses gauge
+barque_edge_pool_addresses{pool="lan",state="free"} 3
+barque_edge_pool_addresses{pool="lan",state="used"} 1
+barque_edge_pool_addresses{pool="pods",state="free"} 0
+barque_edge_pool_addresses{pool="pods",state="used"} 0
+`
+		if err := testutil.CollectAndCompare(p, strings.NewReader(metrics)); err != nil {
+			t.Error(err)
+		}
 		if changes != 2 {
 			t.Errorf("%d changes: a status is none", changes)
 		}
@@ -270,6 +358,9 @@ func TestPoolsAndTheirStatuses(t *testing.T) {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
+		}
+		if pools := p.Pools(); pools != nil {
+			t.Errorf("a server that leads no more has the pools %+v", pools)
 		}
 	})
 }

@@ -51,7 +51,7 @@ func demands(services []*corev1.Service, nodes []*corev1.Node, slicesOf func(*co
 	own := map[netip.Addr]bool{} // of nodes, which answer for themselves
 	for _, n := range nodes {
 		every = append(every, n.Name)
-		if eligible(n) {
+		if balancers.Eligible(n) {
 			able = append(able, n.Name)
 		}
 		for _, a := range n.Status.Addresses {
@@ -71,7 +71,7 @@ func demands(services []*corev1.Service, nodes []*corev1.Node, slicesOf func(*co
 			if err != nil {
 				return nil, err
 			}
-			here := ready(all)
+			here := balancers.WithEndpoints(all...)
 			may = slices.DeleteFunc(slices.Clone(able), func(n string) bool { return !here[n] })
 		}
 		for _, addr := range addresses(service) {
@@ -102,29 +102,6 @@ func addresses(service *corev1.Service) (out []netip.Addr) {
 		addr, err := netip.ParseAddr(ingress.IP)
 		if err == nil && ptr.Deref(ingress.IPMode, corev1.LoadBalancerIPModeVIP) == corev1.LoadBalancerIPModeVIP {
 			out = append(out, addr.Unmap())
-		}
-	}
-	return out
-}
-
-// eligible reports whether a node may answer for addresses.
-func eligible(n *corev1.Node) bool {
-	if _, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]; excluded || n.DeletionTimestamp != nil {
-		return false
-	}
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
-}
-
-// ready returns the nodes with ready endpoints.
-func ready(all []*discoveryv1.EndpointSlice) map[string]bool {
-	out := map[string]bool{}
-	for _, slice := range all {
-		for _, e := range slice.Endpoints {
-			if ptr.Deref(e.Conditions.Ready, true) && e.NodeName != nil {
-				out[*e.NodeName] = true
-			}
 		}
 	}
 	return out

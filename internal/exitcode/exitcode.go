@@ -10,6 +10,7 @@ const (
 	Degraded   = 6 // (status, doctor) the cluster serves, with a fault
 	NoQuorum   = 7 // the cluster has no leader; nothing was changed
 	NoAnswer   = 8 // no server answers
+	Lossy      = 9 // (ingress convert) it is printed, but for parts without an equivalent
 
 	Interrupted = 130 // by Ctrl-C, before the start; as in shells
 )

@@ -1,12 +1,14 @@
 // Package faults detects external faults of a machine's network, and reports them by events on the
 // Node: a full table of tracked connections, an address of the node that is on no link, changed
-// addresses, nftables rules that another program has changed. They appear in `kubectl describe
-// node`, and `barque cluster doctor` lists them (Of). It repairs nothing: package network does, or
-// the kernel, or a person.
+// addresses, nftables rules that another program has changed, an address that another machine
+// claims. They appear in `kubectl describe node`, and `barque cluster doctor` lists them (Of). It
+// repairs nothing: package network does, or the kernel, or a person.
 package faults
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +25,7 @@ const (
 	AddressBack     = "NodeAddressBack"
 	AddressChanged  = "NodeAddressChanged"
 	RulesChanged    = "NetworkRulesChanged"
+	AddressConflict = "AddressConflict"
 )
 
 // Component is the source of the events.
@@ -129,6 +132,12 @@ func (w *Watcher) Rules(table string) {
 	w.tell(corev1.EventTypeWarning, RulesChanged, fmt.Sprintf("another program changed or removed the nftables table %q of Barque, which writes it again", table))
 }
 
+// Conflict takes an address that this node holds, and for which another machine answers. The caller
+// reports each once a minute while it lasts.
+func (w *Watcher) Conflict(addr netip.Addr, mac net.HardwareAddr, link string) {
+	w.tell(corev1.EventTypeWarning, AddressConflict, fmt.Sprintf("another machine, %s, answers for %s on %s, which this node holds: clients may reach either", mac, addr, link))
+}
+
 // Moved takes the addresses of the Node object, and those of this node.
 func (w *Watcher) Moved(before, now []string) {
 	w.tell(corev1.EventTypeNormal, AddressChanged, fmt.Sprintf("the node was at %s, and is at %s now", strings.Join(before, ", "), strings.Join(now, ", ")))
@@ -176,7 +185,7 @@ func Of(events []corev1.Event, now time.Time) []Fault {
 var kinds = map[string]string{
 	ConnectionsFull: "connections", ConnectionsRoom: "connections",
 	AddressMissing: "address", AddressBack: "address", AddressChanged: "address",
-	RulesChanged: "rules",
+	RulesChanged: "rules", AddressConflict: "conflict",
 }
 
 // mends are a person's remedies for lasting faults.
@@ -184,22 +193,36 @@ var mends = map[string]string{
 	ConnectionsFull: MendConnections,
 	AddressMissing:  "ip address; give the link its address again, or start Barque with the new one (--node-ip)",
 	RulesChanged:    "keep that program from the tables of others, such as by `nft flush ruleset`",
+	AddressConflict: MendConflict,
 }
 
 // MendConnections is the remedy for a full table of tracked connections.
 const MendConnections = "sysctl -w net.netfilter.nf_conntrack_max=NUMBER with a larger one, or find who opens them: conntrack -L"
 
+// MendConflict is the remedy for an address that another machine claims. It is no command: that
+// machine is not of the cluster.
+const MendConflict = "find the machine by its MAC and take the address from it; " +
+	"or take the address out of its AddressPool, or from --api-address"
+
 // A lasting fault is reported again after repeatAfter, and repeated changes of rules after
 // rulesPause. Without another report the fault is over, or its node is gone.
 const (
-	overAfter      = repeatAfter + 5*time.Minute
-	rulesOverAfter = 5 * rulesPause
+	overAfter         = repeatAfter + 5*time.Minute
+	rulesOverAfter    = 5 * rulesPause
+	conflictOverAfter = 5 * time.Minute
 )
 
 func faultOf(e *corev1.Event, now time.Time) Fault {
 	f := Fault{Node: e.InvolvedObject.Name, Reason: e.Reason}
 	age := now.Sub(At(e))
-	if e.Reason == RulesChanged && e.Count > 1 && age < rulesOverAfter || e.Reason != RulesChanged && age < overAfter {
+	lasts := age < overAfter
+	switch e.Reason {
+	case RulesChanged:
+		lasts = e.Count > 1 && age < rulesOverAfter
+	case AddressConflict:
+		lasts = age < conflictOverAfter
+	}
+	if lasts {
 		f.Mend = mends[e.Reason]
 	}
 	f.Text = fmt.Sprintf("node %s: %s (%s", f.Node, e.Message, At(e).UTC().Format(time.RFC3339))

@@ -2,6 +2,8 @@ package faults
 
 import (
 	"errors"
+	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -107,6 +109,22 @@ func TestRulesAreToldOnceAMinute(t *testing.T) {
 	}
 	if got, want := r.take(), strings.Repeat(RulesChanged+" ", 4); got+" " != want {
 		t.Errorf("told %q, want %q", got, want)
+	}
+}
+
+// TestConflictEndsSoon: a conflict is reported once a minute, so five minutes without a report are
+// its end.
+func TestConflictEndsSoon(t *testing.T) {
+	r := &told{now: time.Unix(1000, 0)}
+	r.watcher().Conflict(netip.MustParseAddr("192.0.2.9"), net.HardwareAddr{2, 0, 0, 0, 0, 9}, "eth0")
+	if want := AddressConflict + ": another machine, 02:00:00:00:00:09, answers for 192.0.2.9 on eth0, which this node holds: clients may reach either"; len(r.events) != 1 || r.events[0] != want {
+		t.Errorf("told %q, want %q", r.events, want)
+	}
+	for ago, lasts := range map[time.Duration]bool{4 * time.Minute: true, 6 * time.Minute: false} {
+		found := Of([]corev1.Event{{Reason: AddressConflict, InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "a1"}, LastTimestamp: metav1.NewTime(r.now.Add(-ago))}}, r.now)
+		if len(found) != 1 || (found[0].Mend != "") != lasts {
+			t.Errorf("%v ago: %+v", ago, found)
+		}
 	}
 }
 

@@ -42,6 +42,8 @@ type agent struct {
 	meter    scheddelay.Meter
 	revoked  *revocation.List
 	follower *enroll.Follower
+
+	conflicts conflicts
 }
 
 // RunAgent runs an agent until the context ends.
@@ -201,6 +203,7 @@ func (a *agent) startNode(ctx context.Context) error {
 		health:  a.health,
 		leaving: a.pool.AnnounceLeaving,
 		certs:   a.ids.Collectors(),
+		made:    a.conflicts.packets.Store,
 		logger:  a.logger,
 		delay:   a.meter.Delay,
 		gateway: gatewayParts{config: &rest.Config{

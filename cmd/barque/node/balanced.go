@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -15,6 +16,7 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 	"github.com/barque/barque/edge/hold"
 	"github.com/barque/barque/edge/services"
+	"github.com/barque/barque/internal/balancers"
 	"github.com/barque/barque/internal/httpserver"
 )
 
@@ -51,10 +53,14 @@ func (b *balanced) use(all informers.SharedInformerFactory) error {
 	b.stale, b.changed, b.taken = true, make(chan struct{}), make(chan taken, takenKept)
 	b.mu.Unlock()
 	var synced []cache.InformerSynced
-	for _, i := range []cache.SharedIndexInformer{of.Informer(), slices.Informer(), nodes.Informer()} {
-		handler, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: func(any) { b.touch() }, UpdateFunc: func(any, any) { b.touch() }, DeleteFunc: func(any) { b.touch() },
-		})
+	for _, f := range []struct {
+		informer cache.SharedIndexInformer
+		handler  cache.ResourceEventHandler
+	}{
+		{of.Informer(), unless(sameAnswered, b.touch)}, {slices.Informer(), unless(balancers.SameNodes, b.touch)},
+		{nodes.Informer(), unless(balancers.SameForClients, b.touch)},
+	} {
+		handler, err := f.informer.AddEventHandler(f.handler)
 		if err != nil {
 			return err
 		}
@@ -71,6 +77,38 @@ func (b *balanced) use(all informers.SharedInformerFactory) error {
 		return true
 	}
 	return nil
+}
+
+// unless calls changed for each event of an object, but those after which it is the same for the
+// caller. A state is nil before an object is made and after its deletion.
+func unless[T any](same func(before, now *T) bool, changed func()) cache.ResourceEventHandler {
+	event := func(before, now any) {
+		if gone, ok := before.(cache.DeletedFinalStateUnknown); ok {
+			before = gone.Obj
+		}
+		a, _ := before.(*T)
+		b, _ := now.(*T)
+		if !same(a, b) {
+			changed()
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { event(nil, obj) },
+		UpdateFunc: event,
+		DeleteFunc: func(obj any) { event(obj, nil) },
+	}
+}
+
+// sameAnswered reports whether a Service has changed in nothing that nodes answer by.
+func sameAnswered(a, b *corev1.Service) bool {
+	answered := func(s *corev1.Service) bool {
+		return s != nil && balancers.ConditionOf(s) == balancers.PoolCondition
+	}
+	if !answered(a) || !answered(b) {
+		return !answered(a) && !answered(b)
+	}
+	return a.Spec.ExternalTrafficPolicy == b.Spec.ExternalTrafficPolicy && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
+		equality.Semantic.DeepEqual(a.Status, b.Status)
 }
 
 // touch notes a change.

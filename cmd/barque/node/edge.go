@@ -76,7 +76,7 @@ func (s *server) startEdge(ctx context.Context) error {
 		Granted: s.balanced.granted,
 	})
 	node := hold.NewNode(hold.NodeConfig{Holder: s.holder, Dial: s.dialGrants, Clock: hold.Boot, Logger: logger})
-	announcer := announce.New(announce.Config{Holder: s.holder, Own: o.addresses.All(), Logger: logger})
+	announcer := announce.New(announce.Config{Holder: s.holder, Own: o.addresses.All(), Conflict: s.conflicts.note, Logger: logger})
 	for _, c := range announcer.Collectors() {
 		if err := legacyregistry.Registerer().Register(c); err != nil {
 			return err

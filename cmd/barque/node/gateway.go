@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"gopkg.in/natefinch/lumberjack.v2"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	clientv1 "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -93,6 +94,14 @@ func (s *server) makeGateway() (err error) {
 func (s *server) gatewayNames(resource, namespace, name string) bool {
 	objects := s.gatewayObjects.Load()
 	return objects != nil && objects.Names(resource, namespace, name)
+}
+
+// ingressProblems is admission's question.
+func (s *server) ingressProblems(in *networkingv1.Ingress) []string {
+	if objects := s.gatewayObjects.Load(); objects != nil {
+		return objects.AnnotationProblems(in)
+	}
+	return nil
 }
 
 // gatewayRoutines are the leader's part in the gateway. The classes and definitions are default

@@ -2,15 +2,25 @@ package node
 
 import (
 	"net/netip"
+	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
+	"k8s.io/component-base/metrics/legacyregistry"
 
+	"github.com/barque/barque/adminapi"
+	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/controllers/servicelb"
+	"github.com/barque/barque/edge/gateway"
 	"github.com/barque/barque/edge/provider"
 	"github.com/barque/barque/internal/balancers"
 	"github.com/barque/barque/network"
 )
+
+// addressPools is the provider of Services' addresses, for the status.
+type addressPools = atomic.Pointer[provider.Provider]
 
 // loadBalancers makes the provider of Services' addresses, nil where a cloud has its own.
 func (s *server) loadBalancers(informers informers.SharedInformerFactory) (servicelb.Provider, error) {
@@ -21,10 +31,54 @@ func (s *server) loadBalancers(informers informers.SharedInformerFactory) (servi
 	for _, addr := range s.options.apiAddresses {
 		reserved[addr] = "the Kubernetes API"
 	}
-	return provider.New(provider.Config{
-		Informers: informers, Logger: s.logger.With("part", "load balancers"), PodCIDRs: s.settings.ClusterCIDRs, Reserved: reserved,
+	nodes := informers.Core().V1().Nodes()
+	routes := gateway.NewPorts(s.gateway.objects, s.options.Gateway, nodes.Lister(), nodes.Informer())
+	p, err := provider.New(provider.Config{
+		Informers: informers, Gateway: routes, Logger: s.logger.With("part", "load balancers"), PodCIDRs: s.settings.ClusterCIDRs, Reserved: reserved,
 		Ports: ownPorts(s.options), FirstNodePort: int32(nodePorts.First), LastNodePort: int32(nodePorts.Last),
 	})
+	if err != nil {
+		return nil, err
+	}
+	if err := legacyregistry.Registerer().Register(p); err != nil {
+		return nil, err
+	}
+	s.pools.Store(p)
+	return p, nil
+}
+
+// shownRoutes bounds the faults of routes in the status.
+const shownRoutes = 100
+
+// edgeStatus returns the pools, and the faults of Services and routes, on the leader; nil
+// elsewhere.
+func (s *server) edgeStatus() *clusterstatus.EdgeStatus {
+	if s.grants == nil || s.grants.Grants() == nil || s.gatewayObjects.Load() == nil {
+		return nil
+	}
+	var out clusterstatus.EdgeStatus
+	if p := s.pools.Load(); p != nil {
+		for _, of := range p.Pools() {
+			state := clusterstatus.PoolStatus{Name: of.Name, Used: of.Used, Free: of.Free}
+			if !of.Ready {
+				state.Problem = of.Message
+			}
+			out.Pools = append(out.Pools, state)
+		}
+		services, err := s.api.Informers().Core().V1().Services().Lister().List(labels.Everything())
+		if err != nil {
+			s.logger.Error("the status lacks the Services that wait for an address", "err", err)
+		}
+		out.Waiting = adminapi.Waiting(services)
+	}
+	faults := s.statuses.Faults(time.Now())
+	if more := len(faults) - shownRoutes; more > 0 {
+		faults, out.MoreRoutes = faults[:shownRoutes], more
+	}
+	for _, f := range faults {
+		out.Routes = append(out.Routes, clusterstatus.RouteFault(f))
+	}
+	return &out
 }
 
 // ownPorts are ports of the nodes that no Service may take over. Nodes lead packets to a Service's

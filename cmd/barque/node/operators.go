@@ -54,7 +54,7 @@ func (s *server) handlers() map[string]http.Handler {
 func (s *server) says() *adminapi.Report {
 	r := &adminapi.Report{Self: s.options.Name, DataDir: s.options.DataDir, Started: s.started, Pool: s.met.Load(),
 		Certificates: s.ownCertificates, Trust: s.ids.Trust, Backups: s.backups, Logger: s.logger}
-	r.Addresses = s.answered
+	r.Addresses, r.Edge, r.Conflicts = s.answered, s.edgeStatus, s.conflicts.all
 	if s.membersWithNodes.Load() != nil { // set after everything that these functions read
 		r.Former, r.Apart, r.Exchange, r.Lost = s.leavers().Former, s.apartAgents, s.exchange.Status, s.lostVolumes
 		r.Profiles = s.otherProfiles

@@ -48,7 +48,8 @@ func (o orderedRemovals) Remove(ctx context.Context, id, why string) error {
 		}
 	}
 	err := o.Server.Remove(ctx, id, why)
-	if _, refused := errors.AsType[*raftstore.RefusedError](err); refused {
+	// After other errors it may have happened: the note stays.
+	if _, refused := errors.AsType[*raftstore.RefusedError](err); refused || errors.Is(err, raftstore.ErrNoLeader) {
 		o.stays(ctx, id)
 	}
 	return err

@@ -104,8 +104,10 @@ type server struct {
 	// the store, and for reports: it is set later, when the Nodes are noted.
 	membersOfAPI, membersWithNodes atomic.Pointer[members.Members]
 	packets                        atomic.Pointer[network.Network] // nil without a node
+	conflicts                      conflicts
+	pools                          addressPools // of Services' addresses; nil where a cloud has its own
 	gateway                        gatewayParts
-	gatewayObjects                 atomic.Pointer[gateway.Objects] // objects of gateway, for the authorizer, which is older
+	gatewayObjects                 atomic.Pointer[gateway.Objects] // objects of gateway, for the API server, which is older
 	statuses                       *gateway.Statuses
 	strays                         enroll.Strays
 	drain                          drain.Drain
@@ -450,6 +452,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Logins:            s.logins,
 		Authorizers:       s.authorizers,
 		GatewayNames:      s.gatewayNames,
+		IngressProblems:   s.ingressProblems,
 		Transformers:      s.transformers,
 		Plugins:           s.pluginChecks(),
 		SignsOfLife:       s.life,

@@ -278,7 +278,10 @@ func (s *server) startNode(ctx context.Context) error {
 		certs:   s.ids.Collectors(),
 		logger:  s.logger,
 		delay:   s.meter.Delay,
-		made:    s.packets.Store,
+		made: func(packets *network.Network) {
+			s.packets.Store(packets)
+			s.conflicts.packets.Store(packets)
+		},
 		gateway: s.gateway,
 	}
 	return w.start(ctx, s.stack)

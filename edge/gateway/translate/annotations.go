@@ -129,6 +129,28 @@ func known(in *networkingv1.Ingress) map[string]string {
 	return all
 }
 
+// Annotations returns the full names of the annotations that an Ingress has with one of the two
+// prefixes, by their names without it.
+func Annotations(in *networkingv1.Ingress) map[string]string {
+	all := map[string]string{}
+	for _, prefix := range []string{nginx, ours} {
+		for name := range in.Annotations {
+			if short, ok := strings.CutPrefix(name, prefix); ok {
+				all[short] = name
+			}
+		}
+	}
+	return all
+}
+
+// Read lists the names of the annotations that have an effect, without their prefix, and without
+// those that belong to another one.
+func Read() []string { return slices.Sorted(maps.Keys(readers)) }
+
+// AnnotationProblems returns the annotations of an Ingress without effect, in the words of its
+// events.
+func AnnotationProblems(in *networkingv1.Ingress) []string { return readAnnotations(in).problems }
+
 // readAnnotations reads all annotations. What has no effect is a problem, and nothing is dropped
 // silently.
 func readAnnotations(in *networkingv1.Ingress) *annotations {

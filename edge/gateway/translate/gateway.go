@@ -200,6 +200,9 @@ func acceptListener(ports Ports, l *gatewayv1.Listener, m *model.Listener) (gate
 	if !slices.Contains(ports.Allowed, uint16(l.Port)) {
 		return gatewayv1.ListenerReasonPortUnavailable, fmt.Sprintf("port %d is not among those of --gateway-ports", l.Port)
 	}
+	if by := ports.Taken[uint16(l.Port)]; by != "" {
+		return gatewayv1.ListenerReasonPortUnavailable, takenText(uint16(l.Port), by)
+	}
 	return gatewayv1.ListenerReasonAccepted, ""
 }
 

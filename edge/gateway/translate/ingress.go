@@ -22,6 +22,8 @@ type Ingress struct {
 	// served because of one of them.
 	Problems []string
 	Refused  bool
+	// Taken says which ports the Ingress lacks, because Services have them.
+	Taken []string
 }
 
 // TranslateIngress translates an Ingress of our class.
@@ -33,15 +35,7 @@ func TranslateIngress(c Cluster, ports Ports, in *networkingv1.Ingress) Ingress 
 	if out.Refused {
 		return out
 	}
-	var plain, secure []string
-	for i := range in.Spec.Rules {
-		rule := &in.Spec.Rules[i]
-		host := strings.ToLower(rule.Host)
-		plain = with(plain, host)
-		if _, ok := secretOf(in, host); ok {
-			secure = with(secure, host)
-		}
-	}
+	plain, secure := hostsOf(in)
 	// One place for each host: a rule of one host is not one of another.
 	routes := map[string][]model.Rule{}
 	for i := range in.Spec.Rules {
@@ -58,16 +52,12 @@ func TranslateIngress(c Cluster, ports Ports, in *networkingv1.Ingress) Ingress 
 		rule := model.Rule{Matches: []model.Match{{}}, Action: options.action}
 		rule.Action.Backends = []model.Backend{out.backend(c, in, options, in.Spec.DefaultBackend)}
 		routes[""] = append(routes[""], rule)
-		plain = with(plain, "")
-		if _, ok := secretOf(in, ""); ok {
-			secure = with(secure, "")
-		}
 	}
-	for _, host := range plain {
+	for _, host := range out.free(ports, ports.HTTP, plain) {
 		out.Listeners = append(out.Listeners, model.Listener{Port: ports.HTTP, Serve: model.HTTP, Hostname: host})
 		out.place(ports.HTTP, model.HTTP, host, options.onHTTP(routes[host], slices.Contains(secure, host)))
 	}
-	for _, host := range secure {
+	for _, host := range out.free(ports, ports.HTTPS, secure) {
 		l := model.Listener{Port: ports.HTTPS, Serve: model.HTTPS, Hostname: host, SelfSigned: true}
 		if secret, _ := secretOf(in, host); secret != "" {
 			l.Certificates = []types.NamespacedName{{Namespace: in.Namespace, Name: secret}}
@@ -76,6 +66,49 @@ func TranslateIngress(c Cluster, ports Ports, in *networkingv1.Ingress) Ingress 
 		out.place(ports.HTTPS, model.HTTPS, host, routes[host])
 	}
 	return out
+}
+
+// hostsOf returns the names of an Ingress at the port of HTTP, and those at the port of HTTPS.
+func hostsOf(in *networkingv1.Ingress) (plain, secure []string) {
+	var all []string
+	for i := range in.Spec.Rules {
+		all = append(all, strings.ToLower(in.Spec.Rules[i].Host))
+	}
+	if in.Spec.DefaultBackend != nil {
+		all = append(all, "")
+	}
+	for _, host := range all {
+		plain = with(plain, host)
+		if _, ok := secretOf(in, host); ok {
+			secure = with(secure, host)
+		}
+	}
+	return plain, secure
+}
+
+// IngressPorts returns the ports that an Ingress of our class needs.
+func IngressPorts(ports Ports, in *networkingv1.Ingress) (all []uint16) {
+	if readAnnotations(in).refused {
+		return nil
+	}
+	plain, secure := hostsOf(in)
+	if len(plain) > 0 {
+		all = append(all, ports.HTTP)
+	}
+	if len(secure) > 0 {
+		all = append(all, ports.HTTPS)
+	}
+	return all
+}
+
+// free returns the hosts that are served at a port: none while a Service has it.
+func (out *Ingress) free(ports Ports, port uint16, hosts []string) []string {
+	by := ports.Taken[port]
+	if by == "" || len(hosts) == 0 {
+		return hosts
+	}
+	out.Taken = append(out.Taken, takenText(port, by))
+	return nil
 }
 
 func with(all []string, name string) []string {
@@ -147,8 +180,23 @@ func (out *Ingress) path(c Cluster, in *networkingv1.Ingress, options *annotatio
 		m.Kind, m.Pattern = model.Regex, pattern
 	}
 	rule := model.Rule{Matches: []model.Match{m}, Action: options.action}
+	if r := options.action.Filters.Rewrite; r != nil && r.Path.Groups != nil && m.Kind == model.Exact {
+		rule.Action.Filters.Rewrite = &model.Rewrite{Path: model.PathChange{Full: new(withoutGroups(*r.Path.Groups))}}
+	}
 	rule.Action.Backends = []model.Backend{out.backend(c, in, options, &p.Backend)}
 	return rule
+}
+
+// groups are the places of groups in the target of a rewrite.
+var groups = regexp.MustCompile(`\$[0-9]+`)
+
+// withoutGroups is the target of a rewrite for a path that has no groups.
+func withoutGroups(target string) string {
+	path := groups.ReplaceAllString(target, "")
+	if !strings.HasPrefix(path, "/") {
+		path = "/" + path
+	}
+	return path
 }
 
 func (out *Ingress) backend(c Cluster, in *networkingv1.Ingress, options *annotations, ref *networkingv1.IngressBackend) model.Backend {

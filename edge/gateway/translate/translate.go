@@ -50,6 +50,9 @@ type Ports struct {
 	HTTP, HTTPS uint16
 	// Allowed are the only ports of Gateways.
 	Allowed []uint16
+	// Taken are ports that belong to Services at the nodes' addresses, with the owner. Nothing is
+	// served there.
+	Taken map[uint16]string
 	// Modes says for ports with TLS and without whose they are; see Modes.
 	Modes map[uint16]bool
 }
@@ -99,6 +102,11 @@ func later(a, b time.Time) time.Time {
 
 func nameOf(o metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// takenText says why nothing is served at a port of the nodes.
+func takenText(port uint16, by string) string {
+	return fmt.Sprintf("the port %d of the nodes is in use by %s; give that Service another port, or an address of an AddressPool", port, by)
 }
 
 func supported(p gatewayv1.ProtocolType) bool {

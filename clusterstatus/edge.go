@@ -1,0 +1,156 @@
+package clusterstatus
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/barque/barque/internal/terminal"
+	"github.com/barque/barque/network/faults"
+)
+
+// EdgeStatus is how clients outside of the cluster reach it, as far as something is wrong.
+type EdgeStatus struct {
+	// Pools are all AddressPools, Waiting the Services of type LoadBalancer that lack an address.
+	Pools   []PoolStatus     `json:"pools,omitempty"`
+	Waiting []WaitingService `json:"waiting,omitempty"`
+	// Routes are faults of Ingresses and of objects of the Gateway API. MoreRoutes are not listed.
+	Routes     []RouteFault `json:"routes,omitempty"`
+	MoreRoutes int          `json:"moreRoutes,omitempty"`
+}
+
+// PoolStatus is an AddressPool.
+type PoolStatus struct {
+	Name string `json:"name"`
+	Used int64  `json:"used"`
+	Free int64  `json:"free"`
+	// Problem is the reason for which it gives no addresses.
+	Problem string `json:"problem,omitempty"`
+}
+
+// WaitingService is a Service of type LoadBalancer that lacks an address, or a port at one.
+type WaitingService struct {
+	Service string    `json:"service"` // NAMESPACE/NAME
+	Reason  string    `json:"reason"`  // of its condition
+	Message string    `json:"message"`
+	Since   time.Time `json:"since,omitzero"`
+}
+
+// RouteFault is a fault of a route or a listener for which clients get errors.
+type RouteFault struct {
+	Object string `json:"object"` // such as "Ingress default/web"
+	Text   string `json:"text"`
+	// Mend is a command.
+	Mend string `json:"mend,omitempty"`
+}
+
+// Conflict is an address that a server holds and for which another machine answers.
+type Conflict struct {
+	Address string    `json:"address"`
+	MAC     string    `json:"mac"`
+	Link    string    `json:"link"`
+	Last    time.Time `json:"last"`
+}
+
+// poolExhausted is the reason of a Service for which no pool has a free address.
+const poolExhausted = "PoolExhausted"
+
+// conflictOver is the age of a conflict that does not last: each is reported once a minute.
+const conflictOver = 5 * time.Minute
+
+func (c *Conflict) over(now time.Time) bool { return now.Sub(c.Last) >= conflictOver }
+
+// warnsOfConflict reports whether the status has a warning of a server's conflict.
+func (s *ClusterStatus) warnsOfConflict(server string) bool {
+	return s != nil && slices.ContainsFunc(s.Members, func(m MemberStatus) bool {
+		return m.Name == server && slices.ContainsFunc(m.Conflicts, func(c Conflict) bool { return !c.over(s.Time) })
+	})
+}
+
+// edge warns of what the cluster itself owes its users: the pools, and the addresses that it
+// answers for. Wrong Services and routes are their users' faults, which the doctor has.
+func (w *warner) edge() {
+	for i := range w.status.Members {
+		m := &w.status.Members[i]
+		for _, c := range m.Conflicts {
+			if !c.over(w.status.Time) {
+				w.add(Attention, m.Name, "", faults.MendConflict,
+					"another machine, %s, answers for %s on link %s of server %s, which holds it: clients may reach either",
+					c.MAC, c.Address, c.Link, m.Name)
+			}
+		}
+	}
+	e := w.status.Edge
+	if e == nil {
+		return
+	}
+	for _, p := range e.Pools {
+		if p.Problem != "" {
+			w.add(Attention, "", "", "barque kubectl edit addresspool "+p.Name,
+				"the AddressPool %s gives no addresses: %s", p.Name, p.Problem)
+		}
+	}
+	var waiting []string
+	for _, s := range e.Waiting {
+		if s.Reason == poolExhausted {
+			waiting = append(waiting, s.Service)
+		}
+	}
+	if len(waiting) > 0 {
+		w.add(Attention, "", "",
+			"add addresses to an AddressPool, or make another one: barque kubectl get addresspools -o wide",
+			"no AddressPool has a free address for %s: %s", terminal.Plural(len(waiting), "Service",
+				"Services"), someNames(waiting))
+	}
+}
+
+func someNames(names []string) string {
+	if len(names) <= shownNames {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:shownNames], ", "), len(names)-shownNames)
+}
+
+// mostEdge bounds the doctor's findings on Services, and those on routes.
+const mostEdge = 20
+
+// edge adds findings on Services that wait for an address, and on routes.
+func (e *Examination) edge() {
+	of := e.Status.Edge
+	if of == nil {
+		return
+	}
+	found, more := 0, of.MoreRoutes
+	for _, s := range of.Waiting {
+		if s.Reason == poolExhausted { // the status has it
+			continue
+		}
+		if found++; found > mostEdge {
+			more++
+			continue
+		}
+		namespace, name, _ := strings.Cut(s.Service, "/")
+		e.Add(Warning{Severity: Attention, Mend: "barque kubectl -n " + namespace + " describe service " + name,
+			Text: fmt.Sprintf("Service %s waits for an address%s (%s): %s", s.Service, since(s.Since), s.Reason,
+				s.Message)})
+	}
+	for i, r := range of.Routes {
+		if i >= mostEdge {
+			more += len(of.Routes) - i
+			break
+		}
+		e.Add(Warning{Severity: Attention, Mend: r.Mend, Text: r.Object + ": " + r.Text})
+	}
+	if more > 0 {
+		e.Note("%s of Services of type LoadBalancer and of routes are not listed: barque cluster status -o json",
+			terminal.Plural(more, "more fault", "more faults"))
+	}
+}
+
+func since(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return " since " + at.UTC().Format(time.RFC3339)
+}
