@@ -39,16 +39,16 @@ type certificate struct {
 // certificatesFor are those that listeners need.
 func certificatesFor(listeners []model.Listener) (all []certificate) {
 	for _, l := range listeners {
-		if l.Serve == model.HTTPS && len(l.Certificates) > 0 {
+		if (l.Serve == model.HTTPS || l.Serve == model.Terminate) && len(l.Certificates) > 0 {
 			all = append(all, certificate{l.Hostname, l.Certificates})
 		}
 	}
 	return all
 }
 
-// open are the listeners of a Gateway that serve.
-func open(g translate.Gateway) (all []model.Listener) {
-	for _, l := range g.Listeners {
+// open are the listeners that serve.
+func open(listeners []translate.Listener) (all []model.Listener) {
+	for _, l := range listeners {
 		if l.Serves {
 			all = append(all, l.Model)
 		}

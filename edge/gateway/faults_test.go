@@ -99,9 +99,8 @@ func TestFaults(t *testing.T) {
 		}
 	}
 	secrets := NewSecrets(nil, func() {})
-	for of, host := range map[string]string{"right": "a.example.com", "wrong": "b.example.com"} {
-		secrets.watched[name(of)] = &single[secretValue]{value: &secretValue{secret: &corev1.Secret{}, pair: pairFor(t, host)}}
-	}
+	secrets.watched[name("right")] = &single[secretValue]{value: &secretValue{pair: pairFor(t, "a.example.com")}}
+	secrets.watched[name("wrong")] = &single[secretValue]{value: &secretValue{pair: pairFor(t, "b.example.com")}}
 	statuses := &Statuses{objects: s.Objects, secrets: secrets}
 	if got := statuses.Faults(noon); got != nil {
 		t.Errorf("a server that does not lead knows of %v", got)

@@ -208,12 +208,15 @@ func (w *statusWriter) write(ctx context.Context) error {
 	served := routes.served
 	for _, g := range list[gatewayv1.Gateway](o.gateways) {
 		if translate.Ours(cluster.GatewayClass(string(g.Spec.GatewayClassName))) {
-			sets := translate.TranslateListenerSets(cluster, ports, g)
-			t := translate.TranslateGateway(cluster, ports, g)
-			served = append(served, routed{origin: model.Origin{Kind: "Gateway", NamespacedName: nameOf(g)}, certificates: certificatesFor(open(t))})
+			t, sets := translate.TranslateGateway(cluster, ports, g), translate.TranslateListenerSets(cluster, ports, g)
+			served = append(served, routed{origin: model.Origin{Kind: "Gateway", NamespacedName: nameOf(g)}, certificates: certificatesFor(open(t.Listeners))})
 			keep(w.gateway(ctx, g, t, sets, routes, addresses))
 			for i := range sets {
-				keep(w.listenerSet(ctx, &sets[i], routes, len(addresses) > 0))
+				set := &sets[i]
+				served = append(served, routed{
+					origin: model.Origin{Kind: "ListenerSet", NamespacedName: nameOf(set.Set)}, certificates: certificatesFor(open(set.Listeners)),
+				})
+				keep(w.listenerSet(ctx, set, routes, len(addresses) > 0))
 			}
 		}
 	}
@@ -261,17 +264,17 @@ func (w *statusWriter) want(cluster view) {
 	w.authorities.Want(authorities)
 }
 
-// attachments are what other statuses have from the routes.
-type attachments struct {
+// reached is what other statuses have from the routes.
+type reached struct {
+	served   []routed
 	attached map[translate.Attached]int32
 	// gateways are those through which a Service is reached.
 	gateways map[types.NamespacedName]map[types.NamespacedName]bool
-	served   []routed
 }
 
 // routes writes the statuses of all routes.
-func (w *statusWriter) routes(ctx context.Context, cluster view, ports translate.Ports, keep func(error)) attachments {
-	o, all := w.objects, attachments{attached: map[translate.Attached]int32{}, gateways: map[types.NamespacedName]map[types.NamespacedName]bool{}}
+func (w *statusWriter) routes(ctx context.Context, cluster view, ports translate.Ports, keep func(error)) reached {
+	o, all := w.objects, reached{attached: map[translate.Attached]int32{}, gateways: map[types.NamespacedName]map[types.NamespacedName]bool{}}
 	count := func(r translate.Route) []gatewayv1.RouteParentStatus {
 		for _, a := range r.Attached {
 			all.attached[a]++
@@ -340,7 +343,7 @@ func (w *statusWriter) class(ctx context.Context, c *gatewayv1.GatewayClass, por
 }
 
 func (w *statusWriter) gateway(
-	ctx context.Context, g *gatewayv1.Gateway, t translate.Gateway, sets []translate.ListenerSet, routes attachments, addresses []string,
+	ctx context.Context, g *gatewayv1.Gateway, t translate.Gateway, sets []translate.ListenerSet, routes reached, addresses []string,
 ) error {
 	next := g.DeepCopy()
 	next.Status.Conditions, _ = conditions(g.Status.Conditions, t.Conditions(sets, len(addresses) > 0))
@@ -382,12 +385,12 @@ func (w *statusWriter) gateway(
 	return err
 }
 
-func (w *statusWriter) listenerSet(ctx context.Context, t *translate.ListenerSet, routes attachments, addressed bool) error {
+func (w *statusWriter) listenerSet(ctx context.Context, t *translate.ListenerSet, routes reached, addressed bool) error {
 	s := t.Set
 	next := s.DeepCopy()
 	next.Status.Conditions, _ = conditions(s.Status.Conditions, t.Conditions(addressed))
 	next.Status.Listeners = nil
-	name := types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
+	name := nameOf(s)
 	for _, l := range t.Listeners {
 		of := gatewayv1.ListenerEntryStatus{
 			Name: gatewayv1.SectionName(l.Name), SupportedKinds: l.Kinds,
@@ -413,7 +416,7 @@ func (w *statusWriter) listenerSet(ctx context.Context, t *translate.ListenerSet
 const maxAncestors = 16
 
 // policy writes the status of a policy: it has the Gateways through which its Services are reached.
-func (w *statusWriter) policy(ctx context.Context, cluster view, p *gatewayv1.BackendTLSPolicy, routes attachments) error {
+func (w *statusWriter) policy(ctx context.Context, cluster view, p *gatewayv1.BackendTLSPolicy, routes reached) error {
 	gateways := map[types.NamespacedName]bool{}
 	for _, s := range translate.Targets(p) {
 		maps.Copy(gateways, routes.gateways[s])

@@ -274,7 +274,7 @@ spec: {ingressClassName: barque, defaultBackend: {service: {name: s, port: {numb
 	}
 
 	// The Secret and the ConfigMap come.
-	certificate, key := pair(t, "example.com")
+	certificate, key := selfSigned(t, "example.com")
 	s.secret("a", "cert", map[string][]byte{corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key})
 	s.configMap("a", "ca", string(certificate))
 	if err := s.write(ctx); err != nil {
@@ -291,7 +291,7 @@ spec: {ingressClassName: barque, defaultBackend: {service: {name: s, port: {numb
 // TestLead: the leader writes statuses by itself, with the Secrets that it reads, until its term
 // ends.
 func TestLead(t *testing.T) {
-	certificate, key := pair(t, "example.com")
+	certificate, key := selfSigned(t, "example.com")
 	r := newRig(t, nodeWith("192.0.2.1", map[string]string{NodeLabel: "true"}, corev1.ConditionTrue),
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "cert", Namespace: "a"}, Data: map[string][]byte{corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key}},
 		read[gatewayv1.Gateway](t, "metadata: {name: g, namespace: a}\nspec: {gatewayClassName: barque, listeners: [{name: tls, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: cert}]}}]}"),

@@ -157,7 +157,7 @@ spec: {gatewayClassName: barque, allowedListeners: {namespaces: {from: Same}}, l
 
 // TestNodeVerifies: a policy and its ConfigMap have their effect when they come, and when they go.
 func TestNodeVerifies(t *testing.T) {
-	certificate, key := pair(t, "s.example.com")
+	certificate, key := selfSigned(t, "s.example.com")
 	own, err := tls.X509KeyPair(certificate, key)
 	if err != nil {
 		t.Fatal(err)
@@ -211,7 +211,7 @@ func TestNodeShowsCertificates(t *testing.T) {
 	if !r.objects.Names("secrets", "a", "cert") || r.objects.Names("secrets", "a", "other") || r.objects.Names("pods", "a", "cert") {
 		t.Error("the gateway may read other Secrets than the one of the listener")
 	}
-	certificate, key := pair(t, "x.example.com")
+	certificate, key := selfSigned(t, "x.example.com")
 	r.add(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "cert", Namespace: "a"}, Data: map[string][]byte{corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key}})
 	for shown() != "x.example.com" {
 		if t.Context().Err() != nil {
@@ -234,8 +234,8 @@ func TestPortInUse(t *testing.T) {
 }
 
 func TestAuthorityOf(t *testing.T) {
-	one, key := pair(t, "one")
-	two, _ := pair(t, "two")
+	one, key := selfSigned(t, "one")
+	two, _ := selfSigned(t, "two")
 	for _, c := range []struct {
 		name, text string
 		want       []string

@@ -147,10 +147,10 @@ func (p *Ports) users() map[uint16]string {
 				use(l.Model.Port, g, "Gateway")
 			}
 		}
-		for _, set := range translate.TranslateListenerSets(cluster, ports, g) {
-			for _, l := range set.Listeners {
+		for _, s := range translate.TranslateListenerSets(cluster, ports, g) {
+			for _, l := range s.Listeners {
 				if l.Serves {
-					use(l.Model.Port, set.Set, "ListenerSet")
+					use(l.Model.Port, s.Set, "ListenerSet")
 				}
 			}
 		}
@@ -193,7 +193,7 @@ func (p *Ports) Follow(ctx context.Context, changed func()) error {
 		return err
 	}
 	all := each(func(types.NamespacedName, any) { poke() })
-	for _, i := range []cache.SharedIndexInformer{o.ingresses, o.ingressClasses, o.classes, o.gateways} {
+	for _, i := range []cache.SharedIndexInformer{o.ingresses, o.ingressClasses, o.classes, o.gateways, o.listenerSets} {
 		if err := follow(i, all); err != nil {
 			return err
 		}

@@ -46,6 +46,8 @@ func newSources(t *testing.T) *sources {
 	s.gateways, s.gateway = informer(&gatewayv1.Gateway{}, byNamespace)
 	s.services, s.service = informer(&corev1.Service{}, cache.Indexers{takenIndex: portsOfNodes})
 	s.nodes, s.node = informer(&corev1.Node{}, none)
+	s.listenerSets, _ = informer(&gatewayv1.ListenerSet{}, cache.Indexers{parentIndex: cache.MetaNamespaceIndexFunc})
+	s.policies, _ = informer(&gatewayv1.BackendTLSPolicy{}, none)
 	s.grants, _ = informer(&gatewayv1.ReferenceGrant{}, byNamespace)
 	s.httpRoutes, _ = informer(&gatewayv1.HTTPRoute{}, byNamespace)
 	s.grpcRoutes, _ = informer(&gatewayv1.GRPCRoute{}, byNamespace)

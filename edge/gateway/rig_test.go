@@ -129,8 +129,8 @@ func read[T any](t *testing.T, text string) *T {
 	return of
 }
 
-// pair returns a self-signed certificate of a name with its key, as PEM.
-func pair(t *testing.T, name string) (certificate, key []byte) {
+// selfSigned returns a self-signed certificate of a name with its key, as PEM.
+func selfSigned(t *testing.T, name string) (certificate, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

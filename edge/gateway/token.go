@@ -12,11 +12,13 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 	"k8s.io/utils/ptr"
-
-	"github.com/barque/barque/apiserver/gatewayauth"
 )
 
-const tokenRequest = 10 * time.Second
+const (
+	tokenRequest = 10 * time.Second
+	// tokenLifetime is what NodeRestriction allows.
+	tokenLifetime = time.Hour
+)
 
 // WithToken makes the requests of config those of the gateway's account, by tokens that node gets
 // with its own rights. A token is bound to the Node: it ends with it, and the audit log names it.
@@ -40,7 +42,7 @@ func (t *tokens) Token() (*oauth2.Token, error) {
 	}
 	answer, err := t.client.CoreV1().ServiceAccounts(metav1.NamespaceSystem).CreateToken(ctx, Account, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{
-			ExpirationSeconds: ptr.To(int64(gatewayauth.TokenSeconds)),
+			ExpirationSeconds: ptr.To(int64(tokenLifetime / time.Second)),
 			BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID},
 		},
 	}, metav1.CreateOptions{})

@@ -27,9 +27,9 @@ func (w world) GatewayClass(name string) *gatewayv1.GatewayClass {
 }
 func (w world) Gateway(n types.NamespacedName) *gatewayv1.Gateway { return w.gateways[n] }
 func (world) Certificate(types.NamespacedName) error              { return nil }
-
-func (world) ListenerSets(types.NamespacedName) []*gatewayv1.ListenerSet  { return nil }
-func (world) Policies(types.NamespacedName) []*gatewayv1.BackendTLSPolicy { return nil }
+func (world) Policies(types.NamespacedName) []*gatewayv1.BackendTLSPolicy {
+	return nil
+}
 
 func read(t *testing.T, text string) Input {
 	t.Helper()

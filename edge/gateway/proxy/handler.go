@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -319,6 +320,7 @@ func modify(resp *http.Response) error {
 // failed answers when no backend did; see httputil.ReverseProxy.
 func (a *action) failed(w http.ResponseWriter, r *http.Request, err error) {
 	var large *http.MaxBytesError
+	var certificate *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &large):
 		a.answer(w, r, http.StatusRequestEntityTooLarge, grpcUnavailable, fmt.Sprintf("the body is larger than %d bytes", large.Limit))
@@ -326,7 +328,7 @@ func (a *action) failed(w http.ResponseWriter, r *http.Request, err error) {
 		a.answer(w, r, http.StatusGatewayTimeout, grpcDeadline, "the backend took too long")
 	case errors.Is(err, errUnknownBackend):
 		a.answer(w, r, http.StatusInternalServerError, grpcUnavailable, "the backend does not exist")
-	case errors.Is(err, errUnverifiable):
+	case errors.Is(err, errUnverifiable), errors.As(err, &certificate):
 		a.answer(w, r, http.StatusBadGateway, grpcUnavailable, "the certificate of the backend cannot be verified")
 	case errors.Is(err, errNoEndpoints):
 		a.answer(w, r, http.StatusServiceUnavailable, grpcUnavailable, "no endpoint of the backend is ready")

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -185,6 +186,8 @@ func TestVerifiedBackend(t *testing.T) {
 			}
 			if got := text(t, resp); c.want == 200 && got != c.verify.Hostname {
 				t.Errorf("the server name %q, want %q", got, c.verify.Hostname)
+			} else if c.want != 200 && !strings.Contains(got, "the certificate of the backend cannot be verified") {
+				t.Errorf("the answer %q does not say why", got)
 			}
 		})
 	}

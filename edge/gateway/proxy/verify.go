@@ -103,18 +103,25 @@ func verifying(v *model.Verify, authorities []*Authority) *tls.Config {
 		for _, c := range state.PeerCertificates[1:] {
 			opts.Intermediates.AddCert(c)
 		}
-		if _, err := state.PeerCertificates[0].Verify(opts); err != nil {
-			return err
-		}
-		var err error
-		for _, name := range v.Names {
-			if err = named509(state.PeerCertificates[0], name); err == nil {
+		_, err := state.PeerCertificates[0].Verify(opts)
+		if err == nil {
+			if err = oneOf(state.PeerCertificates[0], v.Names); err == nil {
 				return nil
 			}
 		}
-		return err
+		return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates, Err: err}
 	}
 	return config
+}
+
+// oneOf checks that a certificate has one of several names.
+func oneOf(c *x509.Certificate, names []string) (err error) {
+	for _, name := range names {
+		if err = named509(c, name); err == nil {
+			return nil
+		}
+	}
+	return err
 }
 
 // named509 checks that a certificate has a DNS name or a URI. A name behind "*." is one in the

@@ -10,6 +10,8 @@ import (
 // always are the features that do not depend on settings. The status of the class names them, and
 // upstream's conformance suite tests each of them: a name here is a promise.
 var always = []features.FeatureName{
+	features.SupportBackendTLSPolicy,
+	features.SupportBackendTLSPolicySANValidation,
 	features.SupportGateway,
 	features.SupportGatewayAddressEmpty,
 	features.SupportGatewayHTTPListenerIsolation,
@@ -40,8 +42,11 @@ var always = []features.FeatureName{
 	features.SupportHTTPRouteRequestTimeout,
 	features.SupportHTTPRouteResponseHeaderModification,
 	features.SupportHTTPRouteSchemeRedirect,
+	features.SupportListenerSet,
 	features.SupportReferenceGrant,
 	features.SupportTLSRoute,
+	features.SupportTLSRouteModeMixed,
+	features.SupportTLSRouteModeTerminate,
 }
 
 // Features returns the supported features of the class, in the order that its status must have.

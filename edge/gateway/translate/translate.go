@@ -93,11 +93,6 @@ func Modes(c Cluster, ports Ports, gateways []*gatewayv1.Gateway) map[uint16]boo
 	return modes
 }
 
-// takenText says why nothing is served at a port of the nodes.
-func takenText(port uint16, by string) string {
-	return fmt.Sprintf("the port %d of the nodes is in use by %s; give that Service another port, or an address of an AddressPool", port, by)
-}
-
 func later(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b
@@ -107,6 +102,11 @@ func later(a, b time.Time) time.Time {
 
 func nameOf(o metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// takenText says why nothing is served at a port of the nodes.
+func takenText(port uint16, by string) string {
+	return fmt.Sprintf("the port %d of the nodes is in use by %s; give that Service another port, or an address of an AddressPool", port, by)
 }
 
 func supported(p gatewayv1.ProtocolType) bool {
