@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/netip"
 	"time"
+
+	"github.com/barque/barque/internal/cutoff"
 )
 
 // Path is where servers take agents' sessions, at the API's port. The connection is then one of
@@ -30,20 +32,30 @@ type Handler struct {
 	Agent func(r *http.Request) (string, error)
 	// LeaderAt returns the address of the leader's API; false if it is unknown.
 	LeaderAt func() (netip.AddrPort, bool)
-	// Known is called when a client has proven that it is an agent.
-	Known func(ctx context.Context)
+	// Authenticated is called when a client has proven that it is an agent.
+	Authenticated func(ctx context.Context)
+	// Sessions ends a session when its certificate is revoked.
+	Sessions *cutoff.Requests
 	// Until ends all sessions.
 	Until context.Context
 }
 
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	agent, err := h.Agent(r)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusForbidden)
-		return
-	}
-	h.Known(r.Context())
+	cutoff.WithProof(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		agent, err := h.Agent(r)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusForbidden)
+			return
+		}
+		h.Authenticated(r.Context())
+		cutoff.Proven(r.Context(), cutoff.ByCluster)
+		h.Sessions.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.session(w, r, agent) })).ServeHTTP(w, r)
+	})).ServeHTTP(w, r)
+}
+
+// session serves an agent.
+func (h *Handler) session(w http.ResponseWriter, r *http.Request, agent string) {
 	if r.Header.Get("Upgrade") != upgrade {
 		http.Error(w, "want the protocol "+upgrade, http.StatusUpgradeRequired)
 		return
