@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -28,7 +29,8 @@ const (
 // Handler takes the sessions of agents.
 type Handler struct {
 	Leader *Leader
-	// Agent returns the name of the agent that makes a request, by its certificate.
+	// Agent returns the name of the agent that makes a request, by its certificate. An error may have
+	// the status of the answer: HTTPStatus() int.
 	Agent func(r *http.Request) (string, error)
 	// LeaderAt returns the address of the leader's API; false if it is unknown.
 	LeaderAt func() (netip.AddrPort, bool)
@@ -45,7 +47,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	cutoff.WithProof(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		agent, err := h.Agent(r)
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusForbidden)
+			status := http.StatusForbidden
+			var of interface{ HTTPStatus() int }
+			if errors.As(err, &of) {
+				status = of.HTTPStatus()
+			}
+			http.Error(w, err.Error(), status)
 			return
 		}
 		h.Authenticated(r.Context())
