@@ -2,6 +2,8 @@ package hold
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -598,4 +600,34 @@ func TestTheBootClock(t *testing.T) {
 	if err := NewLeader(LeaderConfig{Clock: Boot, Demands: func() ([]Demand, bool, <-chan struct{}) { return nil, false, nil }}).Lead(ctx, 1); err != nil {
 		t.Error(err)
 	}
+}
+
+// FuzzParse: a message of a peer is refused, or stays the same when it is sent on.
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{
+		`{"kind":"hello","term":7,"session":3}`, `{"kind":"request","term":7,"session":3,"held":["192.0.2.1","2001:db8::1","fe80::1%eth0"]}`,
+		`{"kind":"answer","granted":["192.0.2.1"],"for":2000000000}`, `{"kind":"wake"}`, `{"kind":"answer","for":-1}`, `{"held":[null,""]}`, `[]`, `null`, "",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		m, err := parse(line)
+		if err != nil {
+			if !errors.Is(err, errMessage) {
+				t.Errorf("%q: %v", line, err)
+			}
+			return
+		}
+		if m.For < 0 || m.For > Duration {
+			t.Errorf("a grant for %s", m.For)
+		}
+		again, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := parse(again); err != nil || n.Kind != m.Kind || n.Term != m.Term || n.Session != m.Session || n.For != m.For ||
+			!slices.Equal(n.Held, m.Held) || !slices.Equal(n.Granted, m.Granted) {
+			t.Errorf("%q became %q: %v", line, again, err)
+		}
+	})
 }
