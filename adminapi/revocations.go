@@ -57,7 +57,7 @@ func RevocationsHandler(entries func() *revocation.Entries, book Revocations, us
 				http.Error(w, err.Error(), http.StatusBadRequest)
 				return
 			}
-			made, danger := used.look(r, &order)
+			made, danger := used.complete(r, &order)
 			audit.AddAuditAnnotationsMap(r.Context(), annotations(order))
 			by := userOf(r)
 			switch {
@@ -107,9 +107,9 @@ func revoke(ctx context.Context, book Revocations, order revocation.Order, by st
 	return book.RevokeCertificate(ctx, order.Serial, order.Name, order.Until, by, order.Why)
 }
 
-// look completes an order by the certificate in use, and returns the reason why the order would
+// complete completes an order by the certificate in use, and returns the reason why the order would
 // shut out a present member, or its own sender.
-func (u *InUse) look(r *http.Request, order *revocation.Order) (made revocation.Made, danger error) {
+func (u *InUse) complete(r *http.Request, order *revocation.Order) (made revocation.Made, danger error) {
 	own := ownCertificate(r)
 	switch {
 	case order.Readmit != "":

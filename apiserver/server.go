@@ -29,6 +29,7 @@ import (
 	metricsfeatures "k8s.io/component-base/metrics/features"
 
 	"github.com/barque/barque/apiserver/fairness"
+	"github.com/barque/barque/apiserver/gatewayauth"
 	"github.com/barque/barque/apiserver/healthchecks"
 	"github.com/barque/barque/apiserver/nodeproxy"
 	"github.com/barque/barque/apiserver/openapi"
@@ -187,6 +188,7 @@ func (s *Server) genericConfig(own *restclient.Config, sec *security, parts *par
 	}
 	c.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
 		handler = s.withoutWritesUntilSynced(storage.WithLeaderTermHeader(rawlist.Handler(watchwriter.Handler(s.withDocuments(handler)))), parts.codecs)
+		handler = gatewayauth.Bounded(handler)
 		for _, l := range s.lastingRequests(sec, c.LongRunningFunc) {
 			handler = l.Handler(handler)
 		}

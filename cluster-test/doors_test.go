@@ -110,7 +110,8 @@ var doors = map[string]func(b *building, cert *tls.Certificate) (string, error){
 	"join tokens": func(b *building, cert *tls.Certificate) (string, error) {
 		return b.get(b.at["s1"]+":6443", "/barque/v1/tokens", cert)
 	},
-	"gossip": (*building).gossip,
+	"gossip":    (*building).gossip,
+	"addresses": (*building).addresses,
 }
 
 // credentials are the rows of the table. Those that only a server's memory has are made with the
@@ -191,9 +192,13 @@ func TestDoors(t *testing.T) {
 		t.Fatalf("before the revocation the administrator gets %s, %v", answer, err)
 	}
 	watch := b.watch(all["removed agent"])
+	session := b.holding(all["removed agent"])
 	b.remove(all["revoked user"], "mallory")
 	if !watch.ended(t) {
 		t.Error("the watch of a removed agent goes on")
+	}
+	if !session.ended(t) {
+		t.Error("the session of a removed agent for addresses goes on")
 	}
 	for door := range table[""] {
 		if doors[door] == nil {

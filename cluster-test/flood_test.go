@@ -1,21 +1,25 @@
 package clustertest
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/barque/barque/cluster-test/netspace"
+	"github.com/barque/barque/edge/gateway/proxy"
 	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/internal/connlimit"
 	"github.com/barque/barque/internal/needs"
@@ -173,5 +177,58 @@ func TestAFloodOfOneSource(t *testing.T) {
 				}
 			}
 		})
+	}
+	s.Run("Gateway", func(s *Space) { s.floodGateway(c, clients) })
+}
+
+// floodGateway: the gateway's port keeps no more of one source than it may, and answers another one.
+func (s *Space) floodGateway(c *Cluster, clients int) {
+	class, prefix := "barque", networkingv1.PathTypePrefix
+	backend := networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "none", Port: networkingv1.ServiceBackendPort{Number: 80}}}
+	_, err := s.Client.NetworkingV1().Ingresses(s.Namespace).Create(s.Context(), &networkingv1.Ingress{
+		ObjectMeta: metav1.ObjectMeta{Name: "flooded"},
+		Spec: networkingv1.IngressSpec{IngressClassName: &class, Rules: []networkingv1.IngressRule{{
+			Host: "flooded.example.com", IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{
+				Paths: []networkingv1.HTTPIngressPath{{Path: "/", PathType: &prefix, Backend: backend}},
+			}},
+		}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	address := net.JoinHostPort(s.InternalIP("s1"), "80")
+	answers := func(ctx context.Context) error {
+		conn, err := netspace.Dial(ctx, c.Netns("s1"), "tcp", address)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: flooded.example.com\r\n\r\n"); err != nil {
+			return err
+		}
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			return err
+		}
+		return response.Body.Close()
+	}
+	Eventually(s, await.Hang, "the gateway answers", answers)
+	f := &flood{namespace: c.Netns("a1"), address: address}
+	defer f.close()
+	partOfAHeader := func(plain net.Conn) (net.Conn, error) {
+		_, err := io.WriteString(plain, "GET / HTTP/1.1\r\nHost: flooded.example.com\r\nX-Long: ")
+		return plain, err
+	}
+	if err := f.open(s.Context(), clients, partOfAHeader); err != nil {
+		s.Fatal(err)
+	}
+	Eventually(s, await.Hang, "the gateway keeps no more of one source than it may", func(context.Context) error {
+		if open := clients - int(f.closed.Load()); open > proxy.MaxOfSource {
+			return fmt.Errorf("%d connections are open", open)
+		}
+		return nil
+	})
+	if err := answers(s.Context()); err != nil {
+		s.Errorf("another source, beside the flood: %v", err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/barque/barque/edge/hold"
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
@@ -97,6 +98,70 @@ func (b *building) gossip(cert *tls.Certificate) (string, error) {
 		return yes, nil
 	}
 	return unknown, nil
+}
+
+// askForAddresses asks a server for a session in which an agent holds addresses.
+func (b *building) askForAddresses(ctx context.Context, server string, cert *tls.Certificate) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+b.at[server]+":6443"+hold.Path, nil)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Connection", "Upgrade")
+	request.Header.Set("Upgrade", "barque-hold")
+	if token := b.tokens[cert]; token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	client := b.client(cert)
+	client.Timeout = 0 // a session has no end
+	return client.Do(request)
+}
+
+// addresses is the door of sessions for addresses. A server that does not lead names the leader.
+func (b *building) addresses(cert *tls.Certificate) (string, error) {
+	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
+	defer cancel()
+	response, err := b.askForAddresses(ctx, "s1", cert)
+	if err != nil {
+		return closedBy(err)
+	}
+	defer response.Body.Close()
+	switch response.StatusCode {
+	case http.StatusSwitchingProtocols, http.StatusMisdirectedRequest:
+		return yes, nil
+	case http.StatusForbidden:
+		return no, nil
+	case http.StatusUnauthorized:
+		return unknown, nil
+	}
+	return "", errors.New(response.Status)
+}
+
+// holding begins a session for addresses at the leader, which the agent does not end.
+func (b *building) holding(cert *tls.Certificate) *watching {
+	b.Helper()
+	ctx, cancel := context.WithCancel(b.Context())
+	w := &watching{cancel: cancel, over: make(chan struct{})}
+	Eventually(b, deadline, "a session at the leader", func(context.Context) error {
+		var answers []string
+		for _, server := range []string{"s1", "s2", "s3"} {
+			response, err := b.askForAddresses(ctx, server, cert)
+			if err != nil {
+				return err
+			}
+			if response.StatusCode == http.StatusSwitchingProtocols {
+				go func() { // ends with the session, or with the test
+					defer close(w.over)
+					defer response.Body.Close()
+					_, _ = io.Copy(io.Discard, response.Body)
+				}()
+				return nil
+			}
+			answers = append(answers, response.Status)
+			response.Body.Close()
+		}
+		return fmt.Errorf("the servers answer %q", answers)
+	})
+	return w
 }
 
 // patiently repeats a request to join while its address has made too many of them.

@@ -6,8 +6,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 )
 
 func write(t *testing.T, path, content string) {
@@ -149,4 +152,25 @@ func TestFixedFiles(t *testing.T) {
 			t.Errorf("%+v", all)
 		}
 	}
+}
+
+// FuzzCheck: a file is refused, or has the kind and a known version.
+func FuzzCheck(f *testing.F) {
+	kind := Kind{Name: "AuthenticationConfiguration", APIVersions: []string{"apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1"}}
+	for _, seed := range []string{
+		"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n", `{"apiVersion":"apiserver.config.k8s.io/v1beta1","kind":"AuthenticationConfiguration"}`,
+		"kind: x\nkind: AuthenticationConfiguration\n", "apiVersion: 1\nkind: [a]\n", "", "[]", "s3cret-value", "a: &a [*a]", "a: {s3cret-value", "\xff\xfe", "- s3cret-value\n",
+		"KIND: AuthenticationConfiguration\napiversion: apiserver.config.k8s.io/v1\n",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if kind.Check(data) != nil {
+			return
+		}
+		var head struct{ APIVersion, Kind string }
+		if err := yaml.Unmarshal(data, &head); err != nil || head.Kind != kind.Name || !slices.Contains(kind.APIVersions, head.APIVersion) {
+			t.Errorf("%q was taken: %+v, %v", data, head, err)
+		}
+	})
 }

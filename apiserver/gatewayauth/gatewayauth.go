@@ -5,11 +5,14 @@ package gatewayauth
 
 import (
 	"context"
+	"net/http"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
 // Account is the service account of the gateway.
@@ -64,4 +67,25 @@ func (a *Authorizer) allows(attrs authorizer.Attributes) bool {
 		return attrs.GetNamespace() != "" && attrs.GetName() != "" && a.names(resource, attrs.GetNamespace(), attrs.GetName())
 	}
 	return false
+}
+
+// watchTime bounds the gateway's watches of Secrets and ConfigMaps. A watch is authorized at its
+// beginning, so that is how long the right to read lasts behind the end of the reference. The gateway
+// watches again.
+const watchTime = 5 * time.Minute
+
+// Bounded wraps the handler of authenticated requests, and ends the gateway's watches after
+// watchTime, whatever time they ask for.
+func Bounded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		client, known := request.UserFrom(r.Context())
+		info, ok := request.RequestInfoFrom(r.Context())
+		if !known || !ok || client.GetName() != User || info.Verb != "watch" || info.Resource != "secrets" && info.Resource != "configmaps" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), watchTime)
+		defer cancel()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
 }

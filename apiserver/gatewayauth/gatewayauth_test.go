@@ -2,10 +2,16 @@ package gatewayauth
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
 // none has no opinion.
@@ -58,5 +64,45 @@ func TestOnlyNamedSecrets(t *testing.T) {
 	}
 	if New(none{}, nil).allows(authorizer.AttributesRecord{User: &user.DefaultInfo{Name: User}, Verb: "get", Namespace: "a", Resource: "secrets", Name: "cert", ResourceRequest: true}) {
 		t.Error("allowed before anybody knows the listeners")
+	}
+}
+
+// TestWatchesEndSoon: the gateway's watch of a Secret ends, though it asks for an hour; others go on.
+func TestWatchesEndSoon(t *testing.T) {
+	for name, c := range map[string]struct {
+		user, verb, resource string
+		ends                 bool
+	}{
+		"a Secret":     {User, "watch", "secrets", true},
+		"a ConfigMap":  {User, "watch", "configmaps", true},
+		"Ingresses":    {User, "watch", "ingresses", false},
+		"another user": {"ann", "watch", "secrets", false},
+		"a list":       {User, "list", "secrets", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				release := make(chan struct{})
+				var ended error
+				handler := Bounded(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					select {
+					case <-r.Context().Done():
+						ended = r.Context().Err()
+					case <-release:
+					}
+				}))
+				ctx := request.WithUser(t.Context(), &user.DefaultInfo{Name: c.user})
+				ctx = request.WithRequestInfo(ctx, &request.RequestInfo{IsResourceRequest: true, Verb: c.verb, Resource: c.resource})
+				var running sync.WaitGroup
+				running.Go(func() {
+					handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/?timeoutSeconds=3600", nil))
+				})
+				time.Sleep(10 * time.Minute)
+				close(release)
+				running.Wait()
+				if (ended != nil) != c.ends {
+					t.Errorf("after ten minutes: %v", ended)
+				}
+			})
+		})
 	}
 }

@@ -1,7 +1,9 @@
 package logins
 
 import (
+	"bytes"
 	"context"
+	"encoding/csv"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -19,6 +21,7 @@ import (
 
 	"github.com/barque/barque/apiserver/logins/logintest"
 	wait "github.com/barque/barque/internal/await"
+	"github.com/barque/barque/internal/clusterusers"
 )
 
 const ownIssuer = "https://kubernetes.default.svc.cluster.local"
@@ -406,4 +409,41 @@ func TestFrontProxyFlags(t *testing.T) {
 	if _, err := New(Config{Options: o, OwnCAs: func() []byte { return []byte(ca) }, Logger: slog.New(slog.DiscardHandler)}); err == nil || !strings.Contains(err.Error(), "the cluster's own CA") {
 		t.Errorf("the cluster's CA: %v", err)
 	}
+}
+
+// FuzzCheckTokens: a file of static tokens is refused without a quotation of it, or names no user
+// that is the cluster's own.
+func FuzzCheckTokens(f *testing.F) {
+	for _, seed := range []string{
+		"s3cret-token,ann,1,\"dev,ops\"\n", "s3cret-token,ann,1\ns3cret-token,bob,2\n", "s3cret-token,system:masters,1\n",
+		"s3cret-token,ann,1,\"system:masters\"\n", "s3cret-token,ann\n", "\"s3cret-token", "", "\n\n", "# s3cret-token\n", "\xff,\x00,1\n",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if err := checkTokens(data); err != nil {
+			rest, mine := strings.CutPrefix(string(data), "s3cret-token,")
+			if mine && !strings.Contains(rest, "s3cret") && strings.Contains(err.Error(), "s3cret") {
+				t.Errorf("the error has a token: %v", err)
+			}
+			return
+		}
+		lines := csv.NewReader(bytes.NewReader(data))
+		lines.FieldsPerRecord = -1
+		records, err := lines.ReadAll()
+		if err != nil || len(records) == 0 {
+			t.Fatalf("%q was taken: %v", data, err)
+		}
+		for _, r := range records {
+			if isReserved(r[1]) {
+				t.Errorf("%q was taken", data)
+			}
+			// A writer of the file has the server, so it may name administrators.
+			if len(r) > 3 && slices.ContainsFunc(strings.Split(r[3], ","), func(g string) bool {
+				return isReserved(g) && g != clusterusers.AdminGroup && g != user.SystemPrivilegedGroup && g != user.AllAuthenticated
+			}) {
+				t.Errorf("%q was taken", data)
+			}
+		}
+	})
 }

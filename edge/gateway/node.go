@@ -54,6 +54,8 @@ type NodeConfig struct {
 	Objects  *Objects
 	Client   kubernetes.Interface // of the account, for Secrets and ConfigMaps
 	Settings Settings
+	// Exempt is as in proxy.Config.
+	Exempt []netip.Prefix
 	// AccessLog gets a line for each request; nil is none.
 	AccessLog io.Writer
 	// Listen opens a port; nil is that of all addresses of the machine.
@@ -83,6 +85,7 @@ type Node struct {
 	wanted    map[model.Origin][]types.NamespacedName        // Secrets
 	services  map[model.Origin][]types.NamespacedName        // of routes
 	users     map[types.NamespacedName]map[model.Origin]bool // of Services
+	left      map[string]int                                 // objects that are not watched, by kind
 }
 
 // NewNode returns the gateway of a node.
@@ -91,12 +94,12 @@ func NewNode(config NodeConfig) (*Node, error) {
 		config: config, objects: config.Objects, dirty: map[model.Origin]bool{}, all: true,
 		moved: map[types.NamespacedName]bool{}, wake: make(chan struct{}, 1), listeners: map[model.Origin][]model.Listener{},
 		wanted: map[model.Origin][]types.NamespacedName{}, services: map[model.Origin][]types.NamespacedName{},
-		users: map[types.NamespacedName]map[model.Origin]bool{},
+		users: map[types.NamespacedName]map[model.Origin]bool{}, left: map[string]int{},
 	}
 	n.endpoints = proxy.NewEndpoints(n.endpointsOf)
 	n.secrets, n.authorities = NewSecrets(config.Client, func() {}), NewAuthorities(config.Client, func() {})
 	n.proxy = proxy.New(proxy.Config{
-		TrustedHops: config.Settings.TrustedHops, Balancers: config.Settings.Balancers,
+		TrustedHops: config.Settings.TrustedHops, Balancers: config.Settings.Balancers, Exempt: config.Exempt,
 		Certificate: n.secrets.Certificate, Users: n.secrets.Users, Authority: n.authorities.Authority,
 		Listen: config.Listen, Refused: config.Refused, AccessLog: config.AccessLog, Logger: config.Logger,
 	}, n.endpoints)
@@ -264,16 +267,24 @@ func (n *Node) reconcile() {
 		n.endpoints.Update(service)
 	}
 	if len(dirty)+len(moved) > 0 {
-		n.authorities.Want(n.authoritiesWanted())
+		n.without("ConfigMaps", n.authorities.Want(n.authoritiesWanted()))
 	}
 	if len(dirty) > 0 {
-		n.secrets.Want(n.secretsWanted())
+		n.without("Secrets", n.secrets.Want(n.secretsWanted()))
 		var listeners []model.Listener
 		for _, origin := range slices.SortedFunc(maps.Keys(n.listeners), model.Compare) {
 			listeners = append(listeners, n.listeners[origin]...)
 		}
 		n.proxy.SetListeners(listeners)
 	}
+}
+
+// without logs how many objects of a kind are too many, when that changes.
+func (n *Node) without(kind string, left int) {
+	if n.left[kind] != left {
+		n.config.Logger.Warn("routes name too many objects: the gateway does without the others", "kind", kind, "limit", mostWatched, "others", left)
+	}
+	n.left[kind] = left
 }
 
 // everything is all that is translated, and all that was.

@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,8 +49,13 @@ func (s *singles[O, V]) Run(ctx context.Context) error {
 	return nil
 }
 
-// Want replaces the set of objects that are watched.
-func (s *singles[O, V]) Want(names map[types.NamespacedName]bool) {
+// mostWatched bounds the objects of a kind that are watched: whoever may create routes names them,
+// and each takes a stream of the API and some goroutines.
+const mostWatched = 2000
+
+// Want replaces the set of objects that are watched. It returns the number of those for which there
+// is no room. Those that are watched already stay, so newcomers cannot displace them.
+func (s *singles[O, V]) Want(names map[types.NamespacedName]bool) (left int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, w := range s.watched {
@@ -59,13 +66,18 @@ func (s *singles[O, V]) Want(names map[types.NamespacedName]bool) {
 			delete(s.watched, name)
 		}
 	}
-	for name := range names {
-		if s.watched[name] == nil {
+	for _, name := range slices.SortedFunc(maps.Keys(names), compareNames) {
+		switch {
+		case s.watched[name] != nil:
+		case len(s.watched) >= mostWatched:
+			left++
+		default:
 			w := &single[V]{}
 			s.watched[name] = w
 			s.start(name, w)
 		}
 	}
+	return left
 }
 
 // start begins to watch one. The caller holds mu.

@@ -2,12 +2,19 @@ package hold
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/barque/barque/internal/loglimit"
+	"github.com/barque/barque/internal/syncbuf"
 )
 
 var (
@@ -464,6 +471,80 @@ func TestALedgerOfANewTerm(t *testing.T) {
 	}
 }
 
+// TestClaimsAtATermsBeginning: a node that cannot have been granted an address blocks it for as long
+// as an earlier leader's grant may last, and not longer; it takes it from no node that can.
+func TestClaimsAtATermsBeginning(t *testing.T) {
+	limit, addr := Instant(Duration+Margin), []netip.Addr{first}
+	fresh := func() *ledger {
+		l := newLedger(0)
+		l.open(1, "thief")
+		l.open(2, "holder")
+		l.open(3, "other")
+		return l
+	}
+	demands := []Demand{{Addr: first, Eligible: []string{"holder", "other"}, Possible: []string{"holder", "other"}}}
+
+	l := fresh()
+	l.demand(demands, false)
+	if unfounded, _ := l.hear(limit-2, 1, addr); !slices.Equal(unfounded, addr) {
+		t.Errorf("unfounded are %v", unfounded)
+	}
+	l.hear(limit-2, 2, nil)
+	l.hear(limit-2, 3, nil)
+	if due := l.due(limit-1, "holder") || l.due(limit-1, "other"); due {
+		t.Error("granted while a node that is not possible any more may hold it")
+	}
+	if due := l.due(limit+1, "holder") || l.due(limit+1, "other"); !due {
+		t.Error("a claim blocks the address for longer than an earlier grant can last")
+	}
+
+	l = fresh()
+	l.demand(demands, false)
+	l.hear(1, 1, addr)
+	if unfounded, _ := l.hear(2, 2, addr); unfounded != nil {
+		t.Errorf("the holder's report is unfounded: %v", unfounded)
+	}
+	if got, fresh := l.grant(2, 2); !slices.Equal(got, addr) || fresh != nil {
+		t.Errorf("the holder is granted %v, new %v", got, fresh)
+	}
+	if unfounded, _ := l.hear(3, 3, addr); !slices.Equal(unfounded, addr) || l.due(3, "other") {
+		t.Errorf("another one takes it: %v", unfounded)
+	}
+	if unfounded, _ := l.hear(4, 1, addr); !slices.Equal(unfounded, addr) || l.grants[first].node != "holder" {
+		t.Errorf("the thief takes it back: %v", unfounded)
+	}
+
+	// The demands become known after the claim. Until then nothing is taken away from the node.
+	l = fresh()
+	l.demand(nil, true)
+	l.hear(1, 1, addr)
+	if got, _ := l.grant(1, 1); !slices.Equal(got, addr) {
+		t.Errorf("while no demand is known: %v", got)
+	}
+	l.demand(demands, false)
+	if unfounded, _ := l.hear(2, 2, addr); unfounded != nil || !l.due(2, "holder") {
+		t.Errorf("the holder's report is unfounded: %v", unfounded)
+	}
+}
+
+// TestClaimsAreLoggedInFewLines: a message may have thousands of addresses, and there are many
+// messages.
+func TestClaimsAreLoggedInFewLines(t *testing.T) {
+	var out syncbuf.Buffer
+	l := NewLeader(LeaderConfig{Logger: slog.New(slog.NewTextHandler(&out, nil))})
+	claims := make([]netip.Addr, 20000)
+	for i := range claims {
+		claims[i] = netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)})
+	}
+	for range 100 {
+		l.unfounded("thief", claims)
+	}
+	lines := strings.Count(out.String(), "\n")
+	if lines == 0 || lines > loglimit.Burst || len(out.String()) > 1000*lines || !strings.Contains(out.String(), "count=20000") {
+		t.Errorf("%d lines of %d bytes", lines, len(out.String()))
+	}
+}
+
 // TestAnEarlierSessionIsNotHeard: a late request would give back what a newer session was granted.
 func TestAnEarlierSessionIsNotHeard(t *testing.T) {
 	l := newLedger(0)
@@ -519,4 +600,34 @@ func TestTheBootClock(t *testing.T) {
 	if err := NewLeader(LeaderConfig{Clock: Boot, Demands: func() ([]Demand, bool, <-chan struct{}) { return nil, false, nil }}).Lead(ctx, 1); err != nil {
 		t.Error(err)
 	}
+}
+
+// FuzzParse: a message of a peer is refused, or stays the same when it is sent on.
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{
+		`{"kind":"hello","term":7,"session":3}`, `{"kind":"request","term":7,"session":3,"held":["192.0.2.1","2001:db8::1","fe80::1%eth0"]}`,
+		`{"kind":"answer","granted":["192.0.2.1"],"for":2000000000}`, `{"kind":"wake"}`, `{"kind":"answer","for":-1}`, `{"held":[null,""]}`, `[]`, `null`, "",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		m, err := parse(line)
+		if err != nil {
+			if !errors.Is(err, errMessage) {
+				t.Errorf("%q: %v", line, err)
+			}
+			return
+		}
+		if m.For < 0 || m.For > Duration {
+			t.Errorf("a grant for %s", m.For)
+		}
+		again, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := parse(again); err != nil || n.Kind != m.Kind || n.Term != m.Term || n.Session != m.Session || n.For != m.For ||
+			!slices.Equal(n.Held, m.Held) || !slices.Equal(n.Granted, m.Granted) {
+			t.Errorf("%q became %q: %v", line, again, err)
+		}
+	})
 }

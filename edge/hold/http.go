@@ -4,12 +4,15 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
 	"time"
+
+	"github.com/barque/barque/internal/cutoff"
 )
 
 // Path is where servers take agents' sessions, at the API's port. The connection is then one of
@@ -26,24 +29,40 @@ const (
 // Handler takes the sessions of agents.
 type Handler struct {
 	Leader *Leader
-	// Agent returns the name of the agent that makes a request, by its certificate.
+	// Agent returns the name of the agent that makes a request, by its certificate. An error may have
+	// the status of the answer: HTTPStatus() int.
 	Agent func(r *http.Request) (string, error)
 	// LeaderAt returns the address of the leader's API; false if it is unknown.
 	LeaderAt func() (netip.AddrPort, bool)
-	// Known is called when a client has proven that it is an agent.
-	Known func(ctx context.Context)
+	// Authenticated is called when a client has proven that it is an agent.
+	Authenticated func(ctx context.Context)
+	// Sessions ends a session when its certificate is revoked.
+	Sessions *cutoff.Requests
 	// Until ends all sessions.
 	Until context.Context
 }
 
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	agent, err := h.Agent(r)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusForbidden)
-		return
-	}
-	h.Known(r.Context())
+	cutoff.WithProof(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		agent, err := h.Agent(r)
+		if err != nil {
+			status := http.StatusForbidden
+			var of interface{ HTTPStatus() int }
+			if errors.As(err, &of) {
+				status = of.HTTPStatus()
+			}
+			http.Error(w, err.Error(), status)
+			return
+		}
+		h.Authenticated(r.Context())
+		cutoff.Proven(r.Context(), cutoff.ByCluster)
+		h.Sessions.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.session(w, r, agent) })).ServeHTTP(w, r)
+	})).ServeHTTP(w, r)
+}
+
+// session serves an agent.
+func (h *Handler) session(w http.ResponseWriter, r *http.Request, agent string) {
 	if r.Header.Get("Upgrade") != upgrade {
 		http.Error(w, "want the protocol "+upgrade, http.StatusUpgradeRequired)
 		return

@@ -8,9 +8,11 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/barque/barque/internal/loglimit"
 )
 
-// LeaderConfig of a Leader. All but Granted, Refused and Logger are needed.
+// LeaderConfig of a Leader. All but Granted and Logger are needed.
 type LeaderConfig struct {
 	// Confirm returns nil if a quorum has proven, after the call, that this server leads the term.
 	Confirm func(ctx context.Context, term uint64) error
@@ -22,16 +24,16 @@ type LeaderConfig struct {
 	Gone func(ctx context.Context, node string) bool
 	// Clock is Boot, unless in tests.
 	Clock func() Instant
-	// Granted is called when a node gets an address, and Refused when a node claims an address that
-	// it cannot have been granted. They must not block.
-	Granted, Refused func(addr netip.Addr, node string)
-	Logger           *slog.Logger
+	// Granted is called when a node gets an address. It must not block.
+	Granted func(addr netip.Addr, node string)
+	Logger  *slog.Logger
 }
 
 // Leader grants addresses while this server leads. Make it with NewLeader.
 type Leader struct {
 	config LeaderConfig
-	kick   chan struct{} // holds a token when there may be something to do
+	kick   chan struct{}   // holds a token when there may be something to do
+	lines  loglimit.Causes // about unfounded claims, by node
 
 	mu       sync.Mutex
 	term     uint64  // 0 while this server does not lead
@@ -53,9 +55,6 @@ func NewLeader(c LeaderConfig) *Leader {
 	}
 	if c.Granted == nil {
 		c.Granted = func(netip.Addr, string) {}
-	}
-	if c.Refused == nil {
-		c.Refused = func(netip.Addr, string) {}
 	}
 	return &Leader{config: c, kick: make(chan struct{}, 1), visits: map[uint64]visit{}}
 }
@@ -256,16 +255,13 @@ func (s *serving) answer(ctx context.Context, m Message) error {
 		return fmt.Errorf("%w: %q of term %d and session %d from %s", errMessage, m.Kind, m.Term, m.Session, s.node)
 	}
 	l.mu.Lock()
-	double, ok := s.ledger.hear(arrived, s.id, m.Held)
+	unfounded, ok := s.ledger.hear(arrived, s.id, m.Held)
 	due := s.ledger.due(arrived, s.node)
 	l.mu.Unlock()
 	if !ok {
 		return errStale
 	}
-	for _, addr := range double {
-		l.config.Logger.Error("a node answers for an address that it was not granted", "node", s.node, "address", addr)
-		l.config.Refused(addr, s.node)
-	}
+	l.unfounded(s.node, unfounded)
 	l.stir()
 	answer := Message{Kind: Answer, For: Duration}
 	if due {
@@ -282,6 +278,21 @@ func (s *serving) answer(ctx context.Context, m Message) error {
 		}
 	}
 	return s.link.Send(answer)
+}
+
+// mostNamed bounds the addresses in a log line.
+const mostNamed = 8
+
+// unfounded notes addresses that a node claims without a grant. A message may have thousands, and
+// the next one the same.
+func (l *Leader) unfounded(node string, addrs []netip.Addr) {
+	if len(addrs) == 0 {
+		return
+	}
+	if omitted, ok := l.lines.Take(node, time.Now()); ok {
+		l.config.Logger.Error("a node answers for addresses that it was not granted", "node", node, "count", len(addrs),
+			"addresses", addrs[:min(len(addrs), mostNamed)], "othersNotLogged", omitted)
+	}
 }
 
 // Grants returns which node has which address, by this leader's grants; nothing while this server

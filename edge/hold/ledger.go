@@ -40,6 +40,9 @@ type grant struct {
 	node string
 	made Instant // when it was last granted or reported
 	end  Instant // from then on another node may get it
+	// claimed is set while only the node itself says that it has the grant. By no demand of this
+	// term it has been granted.
+	claimed bool
 }
 
 // visitor is an open session, as the ledger sees it.
@@ -71,10 +74,15 @@ func (l *ledger) open(session uint64, node string) { l.sessions[session] = &visi
 // close notes its end. It says nothing about the node's addresses.
 func (l *ledger) close(session uint64) { delete(l.sessions, session) }
 
-// hear takes the list of a request. now is when the request had arrived. double are addresses that
-// the node cannot hold by any grant. ok is false if the request is of an earlier session than
+// hear takes the list of a request. now is when the request had arrived. unfounded are addresses
+// that the node cannot hold by any grant. ok is false if the request is of an earlier session than
 // another one of this node: the node has ended that session.
-func (l *ledger) hear(now Instant, session uint64, held []netip.Addr) (double []netip.Addr, ok bool) {
+//
+// At the beginning of a term a node may hold what an earlier leader has granted, and nobody else can
+// confirm it. Such an address counts as taken for as long as an earlier grant can last, whoever the
+// node is. But a node that cannot have been granted it keeps it from no other one that can: of two
+// honest nodes only one holds it.
+func (l *ledger) hear(now Instant, session uint64, held []netip.Addr) (unfounded []netip.Addr, ok bool) {
 	v := l.sessions[session]
 	if v == nil || session < l.session[v.node] {
 		return nil, false
@@ -88,16 +96,30 @@ func (l *ledger) hear(now Instant, session uint64, held []netip.Addr) (double []
 	}
 	for _, addr := range held {
 		g, known := l.grants[addr]
+		early, founded := now <= l.earlierEnd(), l.founded(addr, v.node)
 		switch {
 		case known && g.node == v.node:
-		case !known && now <= l.began.Add(Duration+Margin):
-			l.grants[addr] = grant{node: v.node, made: now, end: now.Add(Duration + Margin)}
+		case early && (!known || g.claimed && founded && !l.founded(addr, g.node)):
+			l.grants[addr] = grant{node: v.node, made: now, end: l.earlierEnd(), claimed: true}
+			if !founded {
+				unfounded = append(unfounded, addr)
+			}
 		default: // no leader can have granted it
-			double = append(double, addr)
+			unfounded = append(unfounded, addr)
 		}
 	}
 	l.reported[v.node] = true
-	return double, true
+	return unfounded, true
+}
+
+// earlierEnd is when the grants of all earlier terms are over.
+func (l *ledger) earlierEnd() Instant { return l.began.Add(Duration + Margin) }
+
+// founded reports whether a node may hold an address by a grant of an earlier leader. It may hold
+// one whose demand is not known, or has ended.
+func (l *ledger) founded(addr netip.Addr, node string) bool {
+	d, demanded := l.demands[addr]
+	return !demanded || slices.Contains(d.Possible, node)
 }
 
 // grant grants a node what it is to hold. now is an instant after the request arrived, and before
@@ -115,7 +137,10 @@ func (l *ledger) grant(now Instant, session uint64) (granted, fresh []netip.Addr
 		if !known || g.node != v.node {
 			fresh = append(fresh, addr)
 		}
-		l.grants[addr] = grant{node: v.node, made: now, end: max(g.end, now.Add(Duration+Margin))}
+		_, demanded := l.demands[addr]
+		l.grants[addr] = grant{
+			node: v.node, made: now, end: max(g.end, now.Add(Duration+Margin)), claimed: g.claimed && g.node == v.node && !demanded,
+		}
 		granted = append(granted, addr)
 	}
 	return granted, fresh
@@ -138,7 +163,7 @@ func (l *ledger) free(now Instant, addr netip.Addr, node string) bool {
 	if g, known := l.grants[addr]; known {
 		return g.node == node || now > g.end
 	}
-	return now > l.began.Add(Duration+Margin) || !slices.ContainsFunc(l.demands[addr].Possible, func(n string) bool {
+	return now > l.earlierEnd() || !slices.ContainsFunc(l.demands[addr].Possible, func(n string) bool {
 		return !l.reported[n]
 	})
 }

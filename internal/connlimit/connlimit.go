@@ -35,12 +35,17 @@ type Limits struct {
 	// always.
 	Exempt []netip.Prefix
 	// Bytes bounds what all connections without credentials have sent, until Consumed is called. 0
-	// means the default, and none where Settled is set: such a listener passes bytes on.
+	// means the default, and none where Settled or Anonymous is set: such a listener passes bytes on.
 	Bytes int64
 	// Settled is the age at which a connection is counted no longer, for listeners that do not
 	// authenticate. 0 is never.
 	Settled time.Duration
+	// Anonymous is set for listeners that do not authenticate, and count a connection until its end.
+	Anonymous bool
 }
+
+// passesOn reports whether nobody says which client has authenticated.
+func (l Limits) passesOn() bool { return l.Anonymous || l.Settled > 0 }
 
 // DefaultTotal and DefaultPerSource are the default limits. A connection takes some 50 KiB, and up
 // to three times what it has sent.
@@ -61,7 +66,7 @@ func (l Limits) Completed() Limits {
 	if l.PerSource <= 0 {
 		l.PerSource = min(DefaultPerSource, l.Total)
 	}
-	if l.Bytes <= 0 && l.Settled == 0 {
+	if l.Bytes <= 0 && !l.passesOn() {
 		l.Bytes = max(leastBytes, bytesEach*int64(l.Total))
 	}
 	return l
@@ -172,7 +177,11 @@ func (l *Limiter) add(c *Conn) (surplus *Conn) {
 func (l *Limiter) end(surplus *Conn) {
 	if surplus != nil {
 		_ = surplus.Conn.Close() // its owner reads the end
-		l.say("closed a connection of a source, because too many clients have not authenticated", surplus.source)
+		why := "closed a connection of a source, because too many clients have not authenticated"
+		if l.limits.Anonymous {
+			why = "closed a connection of a source, because too many are open"
+		}
+		l.say(why, surplus.source)
 	}
 }
 
@@ -219,7 +228,7 @@ func (l *Limiter) fullest() (found *Conn) {
 // as it has had the most time to authenticate. Where nobody says who has authenticated, the oldest
 // may be a client's, so a newcomer of that source goes. The caller holds mu.
 func (l *Limiter) surplus(source netip.Addr, newcomer *Conn) *Conn {
-	if l.limits.Settled > 0 && source == newcomer.source {
+	if l.limits.passesOn() && source == newcomer.source {
 		return newcomer
 	}
 	return l.from[source][0]

@@ -162,7 +162,7 @@ func TestFloodIsLogged(t *testing.T) {
 // each other's connections.
 func TestClientsStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, limits := range []Limits{{Total: 100, PerSource: 10, Settled: time.Minute}, {Total: 10, PerSource: 100, Settled: time.Minute}} {
+		for _, limits := range []Limits{{Total: 100, PerSource: 10, Settled: time.Minute}, {Total: 10, PerSource: 100, Settled: time.Minute}, {Total: 100, PerSource: 10, Anonymous: true}} {
 			l := New(limits, quiet())
 			var open []*Conn
 			for i := range 30 {

@@ -24,8 +24,8 @@ const (
 	earlyBody = 8 << 10
 )
 
-// errSlowBody is returned by a body whose client sends too little.
-var errSlowBody = fmt.Errorf("the request's body arrives at less than %d bytes a second", bodyRate)
+// ErrSlowBody is returned by a body whose client sends too little.
+var ErrSlowBody = fmt.Errorf("the request's body arrives at less than %d bytes a second", bodyRate)
 
 // paced is the body of a request with a minimum rate. Only time in which a reader waits for the
 // client counts. A handler may take its time, and a client that the handler slows down is not slow.
@@ -38,7 +38,7 @@ var errSlowBody = fmt.Errorf("the request's body arrives at less than %d bytes a
 type paced struct {
 	io.ReadCloser
 	control *http.ResponseController
-	conn    *connlimit.Conn
+	grace   func() time.Duration
 	http2   bool
 
 	mu   sync.Mutex
@@ -47,11 +47,29 @@ type paced struct {
 }
 
 func (b *paced) left() time.Duration {
-	grace := strangerGrace
-	if b.conn.Authenticated() {
-		grace = clientGrace
+	return max(0, b.grace()-b.late)
+}
+
+// graceOf is the grace of a connection's bodies.
+func graceOf(conn *connlimit.Conn) time.Duration {
+	if conn.Authenticated() {
+		return clientGrace
 	}
-	return max(0, grace-b.late)
+	return strangerGrace
+}
+
+// Pace gives the body of a request the minimum rate, for servers that are no Server. It may be late
+// by the grace in total. The returned function is called when the request is answered.
+func Pace(w http.ResponseWriter, r *http.Request, grace time.Duration) (end func()) {
+	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
+		return func() {}
+	}
+	body := &paced{
+		ReadCloser: r.Body, control: http.NewResponseController(w), grace: func() time.Duration { return grace }, http2: r.ProtoMajor > 1,
+	}
+	body.begin()
+	r.Body = body
+	return body.end
 }
 
 // begin sets the first deadline.
@@ -76,7 +94,7 @@ func (b *paced) Read(p []byte) (int, error) {
 		return n, err
 	}
 	if err != nil && isTimeout(err) {
-		return n, errSlowBody
+		return n, ErrSlowBody
 	}
 	if err != nil {
 		b.over = true

@@ -176,7 +176,7 @@ func limited(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		body := &paced{ReadCloser: r.Body, control: control, conn: conn, http2: r.ProtoMajor > 1}
+		body := &paced{ReadCloser: r.Body, control: control, grace: func() time.Duration { return graceOf(conn) }, http2: r.ProtoMajor > 1}
 		body.begin()
 		defer body.end()
 		withBody := new(http.Request)
@@ -186,7 +186,7 @@ func limited(next http.Handler) http.Handler {
 			var err error
 			if withBody.Body, err = body.early(); err != nil {
 				status := http.StatusBadRequest
-				if errors.Is(err, errSlowBody) {
+				if errors.Is(err, ErrSlowBody) {
 					status = http.StatusRequestTimeout
 				}
 				http.Error(w, err.Error(), status)

@@ -243,7 +243,7 @@ func TestSlowBodies(t *testing.T) {
 					if c.thinks > 0 && got != nil {
 						return // an answer to a stranger has its own deadline
 					}
-					if bad := got != nil; bad != c.bad || bad && !errors.Is(got, errSlowBody) {
+					if bad := got != nil; bad != c.bad || bad && !errors.Is(got, ErrSlowBody) {
 						t.Errorf("the body's end is %v; want an error: %t", got, c.bad)
 					}
 				})

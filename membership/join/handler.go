@@ -148,6 +148,9 @@ type httpError struct {
 func (e *httpError) Error() string { return e.err.Error() }
 func (e *httpError) Unwrap() error { return e.err }
 
+// HTTPStatus is for handlers beside this one that call Agent.
+func (e *httpError) HTTPStatus() int { return e.status }
+
 func refuse(status int, format string, args ...any) error {
 	return &httpError{status, fmt.Errorf(format, args...)}
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"net/http"
 	"net/netip"
@@ -17,7 +18,9 @@ import (
 	"github.com/barque/barque/edge/hold"
 	"github.com/barque/barque/edge/services"
 	"github.com/barque/barque/internal/balancers"
+	"github.com/barque/barque/internal/cutoff"
 	"github.com/barque/barque/internal/httpserver"
+	"github.com/barque/barque/pki"
 )
 
 // balanced are the addresses of Services for which nodes answer, as this server's informers have
@@ -185,7 +188,22 @@ func (s *server) balancedRoutine() runtime.Routine {
 
 // grantsHandler takes the sessions of agents at the API's port.
 func (s *server) grantsHandler(agent func(*http.Request) (string, error)) http.Handler {
-	return &hold.Handler{Leader: s.grants, Agent: agent, LeaderAt: s.leaderAPI, Known: httpserver.Authenticate, Until: s.edgeLife}
+	return &hold.Handler{
+		Leader: s.grants, Agent: agent, LeaderAt: s.leaderAPI, Authenticated: httpserver.Authenticate, Sessions: s.holding, Until: s.edgeLife,
+	}
+}
+
+// newHolding returns the agents' sessions, none yet.
+func (s *server) newHolding() *cutoff.Requests {
+	return cutoff.New(cutoff.ByCluster, s.judge.Check, func(*x509.Certificate) (x509.VerifyOptions, bool) {
+		return x509.VerifyOptions{Roots: s.ids.Trust.PoolFor(pki.Clients), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
+	}, func(*http.Request) bool { return true })
+}
+
+// endHolding ends sessions whose certificates count no more.
+func (s *server) endHolding(ctx context.Context) error {
+	s.holding.Run(ctx, s.revoked.Changed, s.ids.Trust.Changed)
+	return nil
 }
 
 // leaderAPI returns the address of the leader's API, as gossip has it.

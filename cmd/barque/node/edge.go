@@ -83,7 +83,8 @@ func (s *server) startEdge(ctx context.Context) error {
 		}
 	}
 	listener := s.mux.Listener(protoHold)
-	run := []func(context.Context) error{processes.Run, node.Run, announcer.Run, s.leadGrants, func(ctx context.Context) error {
+	s.holding = s.newHolding()
+	run := []func(context.Context) error{processes.Run, node.Run, announcer.Run, s.leadGrants, s.endHolding, func(ctx context.Context) error {
 		return s.serveGrants(ctx, listener)
 	}}
 	if len(o.apiAddresses) > 0 {

@@ -170,7 +170,7 @@ func (w *worker) routes(client kubernetes.Interface, factory informers.SharedInf
 		})
 	}
 	routes, err := gateway.NewNode(gateway.NodeConfig{
-		Objects: objects, Client: secrets, Settings: o.Gateway, AccessLog: access, Logger: logger,
+		Objects: objects, Client: secrets, Settings: o.Gateway, Exempt: o.Serving.limits().Exempt, AccessLog: access, Logger: logger,
 		Refused: func(port uint16, err error) {
 			logger.Warn("the gateway cannot open a port; trying again", "port", port, "err", err)
 			aboutNode.Event(&corev1.ObjectReference{Kind: "Node", Name: o.Name, UID: types.UID(o.Name)}, corev1.EventTypeWarning, "GatewayPortInUse",

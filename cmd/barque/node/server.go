@@ -35,6 +35,7 @@ import (
 	"github.com/barque/barque/edge/gateway"
 	"github.com/barque/barque/edge/hold"
 	"github.com/barque/barque/edge/pool"
+	"github.com/barque/barque/internal/cutoff"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/scheddelay"
 	"github.com/barque/barque/internal/version"
@@ -118,6 +119,8 @@ type server struct {
 	balanced balanced
 	// edgeLife ends when this server stops to grant.
 	edgeLife context.Context
+	// holding are the sessions of agents that hold addresses.
+	holding *cutoff.Requests
 	// dumpScheduler writes the scheduler's state to the log.
 	dumpScheduler func()
 }

@@ -81,7 +81,11 @@ func (a *action) ask(e *model.External, w http.ResponseWriter, r *http.Request, 
 	q.Header.Set("X-Original-Url", original)
 	q.Header.Set("X-Original-Method", r.Method)
 	q.Header.Set("X-Auth-Request-Redirect", r.URL.RequestURI())
-	resp, err := a.proxy.out.plain.RoundTrip(q)
+	resp, err := a.proxy.out.external.RoundTrip(q)
+	if errors.Is(err, errForbidden) {
+		http.Error(w, "500 the address of the authentication is one of the node itself, which is not allowed", http.StatusInternalServerError)
+		return false
+	}
 	if err != nil {
 		http.Error(w, "500 the authentication does not answer", http.StatusInternalServerError)
 		return false
@@ -166,8 +170,10 @@ func takes(c *model.Canary, r *http.Request) bool {
 // recorder knows the answer.
 type recorder struct {
 	http.ResponseWriter
-	code  int
-	bytes int64
+	control *http.ResponseController
+	http2   bool
+	code    int
+	bytes   int64
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -183,6 +189,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 	if r.code == 0 {
 		r.code = http.StatusOK
 	}
+	defer r.hurry()()
 	n, err := r.ResponseWriter.Write(p)
 	r.bytes += int64(n)
 	return n, err
@@ -197,8 +204,26 @@ func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return h.Hijack()
 }
 
+// hurry bounds a write until the returned function is called. With HTTP/1 the connection has that
+// bound. With HTTP/2 a client may take what the connection has, and leave one stream without room.
+func (r *recorder) hurry() func() {
+	if !r.http2 {
+		return func() {}
+	}
+	late := time.AfterFunc(writePatience, func() { _ = r.control.SetWriteDeadline(time.Unix(1, 0)) })
+	return func() { late.Stop() }
+}
+
+// end bounds the last write of HTTP/2, which the server makes when the handler has returned.
+func (r *recorder) end() {
+	if r.http2 {
+		_ = r.control.SetWriteDeadline(time.Now().Add(writePatience)) // a stream that is gone needs none
+	}
+}
+
 // Flush implements http.Flusher.
 func (r *recorder) Flush() {
+	defer r.hurry()()
 	_ = http.NewResponseController(r.ResponseWriter).Flush()
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/edge/gateway/proxyheader"
+	"github.com/barque/barque/internal/connlimit"
 )
 
 // helloTimeout limits the time until a client has said where it wants to.
@@ -81,21 +82,16 @@ func closeWrite(c net.Conn) error {
 	return c.Close()
 }
 
-// counted leaves its place among the connections once, when it is closed.
-type counted struct {
-	net.Conn
-	once  sync.Once
-	leave func()
-}
+// client is a counted connection. It ends when its client does not take what is sent to it.
+type client struct{ *connlimit.Conn }
 
-// Close implements net.Conn.
-func (c *counted) Close() error {
-	c.once.Do(c.leave)
-	return c.Conn.Close()
+// Write implements net.Conn.
+func (c client) Write(p []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(writePatience)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
 }
-
-// CloseWrite ends one direction.
-func (c *counted) CloseWrite() error { return closeWrite(c.Conn) }
 
 func contains(all []netip.Prefix, addr netip.Addr) bool {
 	return slices.ContainsFunc(all, func(p netip.Prefix) bool { return p.Contains(addr) })

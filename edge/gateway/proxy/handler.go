@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/edge/gateway/model"
+	"github.com/barque/barque/internal/httpserver"
 )
 
 // errTimeout ends a request that takes too long.
@@ -106,7 +107,11 @@ func dots(path string) bool {
 // ServeHTTP implements http.Handler.
 func (o *port) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
-	answer := &recorder{ResponseWriter: w}
+	answer := &recorder{ResponseWriter: w, control: http.NewResponseController(w), http2: r.ProtoMajor > 1}
+	if !isGRPC(r) { // a stream of messages may pause for long
+		defer httpserver.Pace(w, r, bodyGrace)()
+	}
+	defer answer.end()
 	x := &exchange{in: r, secure: r.TLS != nil, port: o.number}
 	// A response that breaks off in the middle ends in a panic, which net/http expects.
 	defer func() { o.proxy.done(answer, x, time.Since(began)) }()
@@ -324,6 +329,8 @@ func (a *action) failed(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.As(err, &large):
 		a.answer(w, r, http.StatusRequestEntityTooLarge, grpcUnavailable, fmt.Sprintf("the body is larger than %d bytes", large.Limit))
+	case errors.Is(err, httpserver.ErrSlowBody):
+		a.answer(w, r, http.StatusRequestTimeout, grpcUnavailable, err.Error())
 	case errors.Is(context.Cause(r.Context()), errTimeout):
 		a.answer(w, r, http.StatusGatewayTimeout, grpcDeadline, "the backend took too long")
 	case errors.Is(err, errUnknownBackend):

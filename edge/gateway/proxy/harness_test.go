@@ -39,6 +39,24 @@ type bench struct {
 	users    map[string]string
 	sockets  map[uint16]net.Addr
 	opened   *sync.Cond
+	remote   net.Addr // of clients; nil is their own
+}
+
+// elsewhere is a listener whose clients have another address.
+type elsewhere struct {
+	net.Listener
+	bench *bench
+}
+
+// Accept implements net.Listener.
+func (e elsewhere) Accept() (net.Conn, error) {
+	c, err := e.Listener.Accept()
+	e.bench.mu.Lock()
+	defer e.bench.mu.Unlock()
+	if err != nil || e.bench.remote == nil {
+		return c, err
+	}
+	return &from{Conn: c, r: c, remote: e.bench.remote}, nil
 }
 
 func newBench(t *testing.T, config Config) *bench {
@@ -52,7 +70,7 @@ func newBench(t *testing.T, config Config) *bench {
 			b.opened.Broadcast()
 			b.mu.Unlock()
 		}
-		return l, err
+		return elsewhere{l, b}, err
 	}
 	config.Certificate = func(name types.NamespacedName) *tls.Certificate {
 		b.mu.Lock()

@@ -6,11 +6,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -21,6 +24,7 @@ import (
 var (
 	errUnknownBackend = errors.New("the Service or its port does not exist")
 	errNoEndpoints    = errors.New("no endpoint is ready")
+	errForbidden      = errors.New("requests for authentication may not go to this address")
 )
 
 const (
@@ -83,6 +87,8 @@ type outgoing struct {
 	dial  func(ctx context.Context, network, address string) (net.Conn, error)
 	plain *http.Transport
 	h2c   *http.Transport
+	// external is for servers that routes name by a URL.
+	external *http.Transport
 	// authority is that of Config.
 	authority func(types.NamespacedName) *Authority
 	mu        sync.Mutex
@@ -92,7 +98,36 @@ type outgoing struct {
 	ended   chan struct{} // closed and made anew when a stream ends
 }
 
-func newOutgoing(dial func(context.Context, string, string) (net.Conn, error), authority func(types.NamespacedName) *Authority) *outgoing {
+// OfMachine reports whether an address is one of this machine, or one that means nothing beyond its
+// links. What listens there believes that programs of the node ask, as a cloud's metadata service at
+// 169.254.169.254 does.
+func OfMachine(addr netip.Addr) bool {
+	if addr.IsLoopback() || addr.IsLinkLocalUnicast() || addr.IsMulticast() || addr.IsUnspecified() || addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+		return true
+	}
+	own, err := net.InterfaceAddrs()
+	return err != nil || slices.ContainsFunc(own, func(a net.Addr) bool {
+		prefix, err := netip.ParsePrefix(a.String())
+		return err == nil && prefix.Addr().Unmap() == addr
+	})
+}
+
+// guarded dials addresses that are not forbidden. It looks at what a name has resolved to.
+func guarded(forbidden func(netip.Addr) bool) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return (&net.Dialer{Timeout: connectTimeout, KeepAlive: 30 * time.Second, ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+		at, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return err
+		}
+		if addr := at.Addr().Unmap().WithZone(""); forbidden(addr) {
+			return fmt.Errorf("%w: %s", errForbidden, addr)
+		}
+		return nil
+	}}).DialContext
+}
+
+func newOutgoing(config *Config) *outgoing {
+	dial := config.Dial
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: connectTimeout, KeepAlive: 30 * time.Second}).DialContext
 	}
@@ -106,9 +141,10 @@ func newOutgoing(dial func(context.Context, string, string) (net.Conn, error), a
 		return plain(ctx, network, address)
 	}
 	o := &outgoing{
-		dial: dial, authority: authority, secure: map[tlsKey]*secured{}, streams: map[uint16]map[net.Conn]bool{}, ended: make(chan struct{}),
+		dial: dial, authority: config.Authority, secure: map[tlsKey]*secured{}, streams: map[uint16]map[net.Conn]bool{}, ended: make(chan struct{}),
 	}
-	o.plain, o.h2c = o.transport(), o.transport()
+	o.plain, o.h2c, o.external = o.transport(), o.transport(), o.transport()
+	o.external.DialContext = guarded(config.Forbidden)
 	o.h2c.Protocols = new(http.Protocols)
 	o.h2c.Protocols.SetUnencryptedHTTP2(true)
 	return o
@@ -137,6 +173,7 @@ func (o *outgoing) to(b *backend, protocol model.Protocol, grpc bool) (string, *
 func (o *outgoing) close() {
 	o.plain.CloseIdleConnections()
 	o.h2c.CloseIdleConnections()
+	o.external.CloseIdleConnections()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, of := range o.secure {

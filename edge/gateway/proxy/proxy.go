@@ -6,6 +6,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -26,15 +27,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/barque/barque/edge/gateway/model"
+	"github.com/barque/barque/internal/connlimit"
 )
 
 // Limits of the resources that strangers may take.
 const (
+	// maxConnections and MaxOfSource bound the connections over all ports.
 	maxConnections = 16384
+	MaxOfSource    = 1024
 	maxHeader      = 64 << 10
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
 	maxStreams     = 250
+	// bodyGrace is how long the bytes of a body may be late, in total.
+	bodyGrace = time.Minute
+	// writePatience bounds how long a client may leave a part of a response in the connection.
+	writePatience = time.Minute
 	// retryListen is the pause between two attempts to open a port.
 	retryListen = 5 * time.Second
 )
@@ -44,6 +52,14 @@ type Config struct {
 	// TrustedHops are proxies whose X-Forwarded-For counts. Balancers are those that name their
 	// clients by the PROXY protocol: their connections must begin with it.
 	TrustedHops, Balancers []netip.Prefix
+	// Exempt are further sources of which many clients come, such as a NAT gateway. The number of
+	// connections of one source does not bound them, nor trusted hops and balancers.
+	Exempt []netip.Prefix
+	// Connections and OfSource bound the connections; 0 is the default.
+	Connections, OfSource int
+	// Forbidden reports whether an address is none that routes may send requests for authentication
+	// to; nil is OfMachine.
+	Forbidden func(netip.Addr) bool
 	// Certificate returns the certificate of a Secret; nil if there is none that can be used.
 	Certificate func(types.NamespacedName) *tls.Certificate
 	// Authority returns the CAs in a ConfigMap; nil if there are none. An answer does not change:
@@ -72,7 +88,7 @@ type Proxy struct {
 	access    *slog.Logger
 	metrics   *metrics
 	mirrors   chan struct{} // places of copies under way
-	open      atomic.Int64  // connections
+	open      *connlimit.Limiter
 
 	mu     sync.Mutex
 	ports  map[uint16]*port
@@ -99,8 +115,14 @@ func New(config Config, endpoints *Endpoints) *Proxy {
 	if config.Refused == nil {
 		config.Refused = func(uint16, error) {}
 	}
+	if config.Forbidden == nil {
+		config.Forbidden = OfMachine
+	}
 	p := &Proxy{
-		config: config, endpoints: endpoints, out: newOutgoing(config.Dial, config.Authority), metrics: newMetrics(), mirrors: make(chan struct{}, maxMirrors),
+		config: config, endpoints: endpoints, out: newOutgoing(&config), open: connlimit.New(connlimit.Limits{
+			Total: cmp.Or(config.Connections, maxConnections), PerSource: cmp.Or(config.OfSource, MaxOfSource), Anonymous: true,
+			Exempt: slices.Concat(config.TrustedHops, config.Balancers, config.Exempt),
+		}, config.Logger), metrics: newMetrics(), mirrors: make(chan struct{}, maxMirrors),
 		ports: map[uint16]*port{}, routes: map[model.Origin]*compiled{}, wake: make(chan struct{}, 1),
 	}
 	p.selfSigned = sync.OnceValues(selfSigned)
@@ -372,14 +394,8 @@ func (o *port) accept(socket net.Listener, queue *queue) {
 			continue
 		}
 		wait = 0
-		if o.proxy.open.Add(1) > maxConnections {
-			o.proxy.open.Add(-1)
-			_ = conn.Close()
-			continue
-		}
-		held := &counted{Conn: conn, leave: func() { o.proxy.open.Add(-1) }}
 		// Ends with the connection's greeting, which is limited in time, or with its stream.
-		go o.greet(held, queue)
+		go o.greet(client{o.proxy.open.Enter(conn)}, queue)
 	}
 }
 

@@ -354,7 +354,7 @@ func TestPassthrough(t *testing.T) {
 }
 
 func TestAccess(t *testing.T) {
-	b := newBench(t, Config{})
+	b := newBench(t, Config{Forbidden: func(netip.Addr) bool { return false }})
 	hash, err := bcrypt.GenerateFromPassword([]byte("secret"), bcrypt.MinCost)
 	if err != nil {
 		t.Fatal(err)

@@ -34,12 +34,36 @@ type Listener struct {
 type holder struct {
 	kind, namespace string
 	generation      int64
+	// secrets are those that it may use, MostSecrets at most; nil while they are collected.
+	secrets []types.NamespacedName
+}
+
+// newHolder returns a holder of listeners.
+func newHolder(c Cluster, kind, namespace string, generation int64, listeners []gatewayv1.Listener) holder {
+	of := holder{kind: kind, namespace: namespace, generation: generation}
+	all := []types.NamespacedName{}
+	for i := range listeners {
+		if !needsCertificate(&listeners[i]) {
+			continue
+		}
+		certificates, _, _ := certificatesOf(unread{c}, of, &listeners[i])
+		for _, secret := range certificates {
+			if len(all) < MostSecrets && !slices.Contains(all, secret) {
+				all = append(all, secret)
+			}
+		}
+	}
+	of.secrets = all
+	return of
 }
 
 // TranslateGateway returns the listeners of a Gateway of our class.
 func TranslateGateway(c Cluster, ports Ports, g *gatewayv1.Gateway) Gateway {
 	out := Gateway{Refused: refusedGateway(g), gateway: g}
-	of := holder{"Gateway", g.Namespace, g.Generation}
+	if out.Refused != "" {
+		c = unread{c} // nobody reads the Secrets of a Gateway that is not served
+	}
+	of := newHolder(c, "Gateway", g.Namespace, g.Generation, g.Spec.Listeners)
 	for i := range g.Spec.Listeners {
 		l := &g.Spec.Listeners[i]
 		translated := translateListener(c, ports, of, l, siblings(g.Spec.Listeners, l))
@@ -294,6 +318,11 @@ func certificatesOf(c Cluster, of holder, l *gatewayv1.Listener) (all []types.Na
 				fmt.Sprintf("no ReferenceGrant in %s lets a %s of %s refer to the Secret %s", secret.Namespace, of.kind, of.namespace, secret.Name)
 			continue
 		}
+		if of.secrets != nil && !slices.Contains(of.secrets, secret) {
+			reason, message = gatewayv1.ListenerReasonInvalidCertificateRef,
+				fmt.Sprintf("the %s names more than %d Secrets, and %s is none of the first", of.kind, MostSecrets, secret)
+			continue
+		}
 		if err := c.Certificate(secret); err != nil {
 			reason, message = gatewayv1.ListenerReasonInvalidCertificateRef, fmt.Sprintf("the Secret %s: %v", secret, err)
 			continue
@@ -304,22 +333,12 @@ func certificatesOf(c Cluster, of holder, l *gatewayv1.Listener) (all []types.Na
 }
 
 // Secrets returns the Secrets that the listeners of a Gateway name and may use, whatever is in
-// them.
+// them; none of a Gateway that is not served.
 func Secrets(c Cluster, g *gatewayv1.Gateway) []types.NamespacedName {
-	if !Ours(c.GatewayClass(string(g.Spec.GatewayClassName))) {
+	if !Ours(c.GatewayClass(string(g.Spec.GatewayClassName))) || refusedGateway(g) != "" {
 		return nil
 	}
-	return secrets(c, holder{"Gateway", g.Namespace, g.Generation}, g.Spec.Listeners)
-}
-
-func secrets(c Cluster, of holder, listeners []gatewayv1.Listener) (all []types.NamespacedName) {
-	for i := range listeners {
-		if needsCertificate(&listeners[i]) {
-			certificates, _, _ := certificatesOf(unread{c}, of, &listeners[i])
-			all = append(all, certificates...)
-		}
-	}
-	return all
+	return newHolder(c, "Gateway", g.Namespace, g.Generation, g.Spec.Listeners).secrets
 }
 
 // unread is a cluster whose Secrets and ConfigMaps nobody has looked at.

@@ -35,6 +35,10 @@ func TranslateIngress(c Cluster, ports Ports, in *networkingv1.Ingress) Ingress 
 	if out.Refused {
 		return out
 	}
+	certificates, more := certificatesOfIngress(in)
+	if more {
+		out.Problems = append(out.Problems, fmt.Sprintf("spec.tls names more than %d Secrets: the first %d are used", MostSecrets, MostSecrets))
+	}
 	plain, secure := hostsOf(in)
 	// One place for each host: a rule of one host is not one of another.
 	routes := map[string][]model.Rule{}
@@ -59,8 +63,9 @@ func TranslateIngress(c Cluster, ports Ports, in *networkingv1.Ingress) Ingress 
 	}
 	for _, host := range out.free(ports, ports.HTTPS, secure) {
 		l := model.Listener{Port: ports.HTTPS, Serve: model.HTTPS, Hostname: host, SelfSigned: true}
-		if secret, _ := secretOf(in, host); secret != "" {
-			l.Certificates = []types.NamespacedName{{Namespace: in.Namespace, Name: secret}}
+		secret, _ := secretOf(in, host)
+		if name := (types.NamespacedName{Namespace: in.Namespace, Name: secret}); slices.Contains(certificates, name) {
+			l.Certificates = []types.NamespacedName{name}
 		}
 		out.Listeners = append(out.Listeners, l)
 		out.place(ports.HTTPS, model.HTTPS, host, routes[host])
@@ -149,17 +154,37 @@ func covers(name, host string) bool {
 	return star && dot && parent == suffix
 }
 
-// IngressSecrets returns the Secrets that an Ingress names for TLS and for passwords.
+// MostSecrets is how many Secrets with certificates an Ingress, a Gateway or a ListenerSet may name.
+// A gateway watches each.
+const MostSecrets = 100
+
+// IngressSecrets returns the Secrets that an Ingress may use for TLS and for passwords; none for one
+// that is not served.
 func IngressSecrets(in *networkingv1.Ingress) (certificates, users []types.NamespacedName) {
-	for _, t := range in.Spec.TLS {
-		if t.SecretName != "" {
-			certificates = append(certificates, types.NamespacedName{Namespace: in.Namespace, Name: t.SecretName})
-		}
+	options := readAnnotations(in)
+	if options.refused {
+		return nil, nil
 	}
-	if basic := readAnnotations(in).action.Access.Basic; basic != nil {
+	if basic := options.action.Access.Basic; basic != nil {
 		users = append(users, basic.Secret)
 	}
+	certificates, _ = certificatesOfIngress(in)
 	return certificates, users
+}
+
+// certificatesOfIngress are the Secrets with certificates; more is set if there are too many.
+func certificatesOfIngress(in *networkingv1.Ingress) (all []types.NamespacedName, more bool) {
+	for _, t := range in.Spec.TLS {
+		name := types.NamespacedName{Namespace: in.Namespace, Name: t.SecretName}
+		switch {
+		case t.SecretName == "" || slices.Contains(all, name):
+		case len(all) == MostSecrets:
+			return all, true
+		default:
+			all = append(all, name)
+		}
+	}
+	return all, false
 }
 
 func (out *Ingress) path(c Cluster, in *networkingv1.Ingress, options *annotations, p *networkingv1.HTTPIngressPath) model.Rule {

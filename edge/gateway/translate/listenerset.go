@@ -105,13 +105,14 @@ func translateListenerSet(c Cluster, ports Ports, g *gatewayv1.Gateway, s *gatew
 		return out
 	}
 	listeners := listenersOf(s)
+	of := newHolder(c, "ListenerSet", s.Namespace, s.Generation, listeners)
 	for i := range listeners {
 		l := &listeners[i]
 		rival := siblings(listeners, l)
 		if rival.reason == "" {
 			rival = taken.rival(l)
 		}
-		out.Listeners = append(out.Listeners, translateListener(c, ports, holder{"ListenerSet", s.Namespace, s.Generation}, l, rival))
+		out.Listeners = append(out.Listeners, translateListener(c, ports, of, l, rival))
 	}
 	if out.Accepted = open(out.Listeners) > 0; !out.Accepted {
 		out.refused = [2]gatewayv1.ListenerSetConditionReason{gatewayv1.ListenerSetReasonListenersNotValid, gatewayv1.ListenerSetReasonListenersNotValid}
@@ -196,8 +197,8 @@ func (c claims) rival(l *gatewayv1.Listener) clash {
 // A set that its Gateway does not allow may use none.
 func SetSecrets(c Cluster, s *gatewayv1.ListenerSet) []types.NamespacedName {
 	g := GatewayOf(c, s)
-	if g == nil || !allowsSet(c, g, s) {
+	if g == nil || !allowsSet(c, g, s) || refusedGateway(g) != "" {
 		return nil
 	}
-	return secrets(c, holder{"ListenerSet", s.Namespace, s.Generation}, listenersOf(s))
+	return newHolder(c, "ListenerSet", s.Namespace, s.Generation, listenersOf(s)).secrets
 }

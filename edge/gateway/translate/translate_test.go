@@ -2,12 +2,14 @@ package translate
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -399,4 +401,69 @@ func FuzzRoutes(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestSecretsOfAnIngress: a hundred, each once, and none of an Ingress that is not served. Passwords
+// are not left out.
+func TestSecretsOfAnIngress(t *testing.T) {
+	in := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "in", Annotations: map[string]string{
+		nginx + "auth-type": "basic", nginx + "auth-secret": "users",
+	}}}
+	for i := range 3 * MostSecrets {
+		host := fmt.Sprintf("h%d.example.com", i)
+		in.Spec.TLS = append(in.Spec.TLS, networkingv1.IngressTLS{Hosts: []string{host}, SecretName: fmt.Sprintf("s%d", i/2)})
+		in.Spec.Rules = append(in.Spec.Rules, networkingv1.IngressRule{Host: host})
+	}
+	certificates, users := IngressSecrets(in)
+	if len(certificates) != MostSecrets || certificates[MostSecrets-1].Name != "s99" || len(users) != 1 {
+		t.Errorf("%d certificates and %d files of passwords are used", len(certificates), len(users))
+	}
+	out := TranslateIngress(world{}, Ports{HTTP: 80, HTTPS: 443}, in)
+	if !slices.ContainsFunc(out.Problems, func(p string) bool { return strings.Contains(p, "more than 100 Secrets") }) {
+		t.Errorf("the problems are %q", out.Problems)
+	}
+	for i := range out.Listeners {
+		for _, c := range out.Listeners[i].Certificates {
+			if !slices.Contains(certificates, c) {
+				t.Errorf("a listener uses %s, which nobody reads", c)
+			}
+		}
+	}
+	in.Annotations[nginx+"configuration-snippet"] = "x"
+	if certificates, users := IngressSecrets(in); len(certificates)+len(users) > 0 {
+		t.Errorf("of a refused Ingress %d and %d are read", len(certificates), len(users))
+	}
+}
+
+// TestManySecretsOfAGateway: a hundred, and none of a Gateway that is not served. The listener of a
+// further one says so.
+func TestManySecretsOfAGateway(t *testing.T) {
+	c, ports := world{}, Ports{HTTP: 80, HTTPS: 443, Allowed: []uint16{80, 443}}
+	g := &gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "g"}, Spec: gatewayv1.GatewaySpec{GatewayClassName: "barque"}}
+	for i := range 3 {
+		tls := &gatewayv1.ListenerTLSConfig{}
+		for j := range 60 {
+			tls.CertificateRefs = append(tls.CertificateRefs, gatewayv1.SecretObjectReference{Name: gatewayv1.ObjectName(fmt.Sprintf("s%d-%d", i, j))})
+		}
+		hostname := gatewayv1.Hostname(fmt.Sprintf("h%d.example.com", i))
+		g.Spec.Listeners = append(g.Spec.Listeners, gatewayv1.Listener{
+			Name: gatewayv1.SectionName(fmt.Sprint(i)), Port: 443, Protocol: gatewayv1.HTTPSProtocolType, Hostname: &hostname, TLS: tls,
+		})
+	}
+	if got := Secrets(c, g); len(got) != MostSecrets {
+		t.Errorf("%d Secrets are read", len(got))
+	}
+	out := TranslateGateway(c, ports, g)
+	for i, want := range []int{60, 40, 0} {
+		l := out.Listeners[i]
+		resolved := meta.FindStatusCondition(l.Conditions, string(gatewayv1.ListenerConditionResolvedRefs))
+		bad := resolved == nil || resolved.Reason == string(gatewayv1.ListenerReasonInvalidCertificateRef) && strings.Contains(resolved.Message, "more than 100 Secrets")
+		if len(l.Model.Certificates) != want || bad != (want < 60) || l.Serves != (want > 0) {
+			t.Errorf("listener %d: %d certificates, %+v", i, len(l.Model.Certificates), resolved)
+		}
+	}
+	g.Spec.TLS = &gatewayv1.GatewayTLSConfig{}
+	if got := Secrets(c, g); len(got) > 0 {
+		t.Errorf("of a refused Gateway %d Secrets are read", len(got))
+	}
 }
